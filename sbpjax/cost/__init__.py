@@ -1,0 +1,1 @@
+"""What a layout costs on a cluster: seconds of compute and communication, bytes of memory."""

@@ -1,0 +1,1 @@
+"""The user's function as a graph of named ops and tensors."""
