@@ -28,9 +28,7 @@ class UnknownName(SbpjaxError, ValueError):
         near = difflib.get_close_matches(str(name), names, n=1, cutoff=0.5)
         hint = f" did you mean {near[0]!r}?" if near else ""
         shown = ", ".join(names[:12]) + (f", ... ({len(names)} in all)" if len(names) > 12 else "")
-        return cls(
-            f"unknown {what} {name!r}:{hint} known: {shown or 'none'}.{' ' + remedy if remedy else ''}"
-        )
+        return cls(f"unknown {what} {name!r}:{hint} known: {shown or 'none'}.{' ' + remedy if remedy else ''}")
 
 
 class InvalidStrategy(SbpjaxError, ValueError):

@@ -19,7 +19,8 @@ class Leaf:
         path: `state.params.layers_0.kernel`: the argument's name, then keys, attributes and indices joined by dots.
             Values that the function closed over are `closure.0`, `closure.1`, ...
         role: `parameter` (carried and read by the forward pass, or a parameter by its path or nnx type), `optimizer`
-            (carried, floating, read by the update only), `batch` (not carried; arrays of data), `other` (keys, counters).
+            (carried, floating, read by the update only), `batch` (not carried, arrays of data), `other` (keys,
+            counters).
         donated: whether the caller gives the buffer away.
         carried_to: the position among the results that holds its next value, or None.
     """
@@ -43,11 +44,11 @@ class Program:
         in_tree: the pytree of `(args, kwargs)` over the dynamic leaves.
         out_tree: the pytree of the result over graph outputs.
         static_argnums: positions that are compile-time constants (absent from `in_tree`).
-        flatten_call: `(args, kwargs) -> list of dynamic leaves`, for any call of the same form; raises ArgumentMismatch.
+        flatten_call: `(args, kwargs) -> list of dynamic leaves` for any call of the same form, else ArgumentMismatch.
         finish: turns (list of result leaves, args, kwargs) into what the user's function returns, with nnx's in-place
             updates done; for plain functions it unflattens.
         mutates: whether `finish` has effects (nnx): then the call cannot be one pure jitted function.
-        fingerprint: a hash of the jaxpr, shapes, dtypes, names, donation: equal for the same program in another process.
+        fingerprint: a hash of the jaxpr, shapes, dtypes, names, donation: the same in another process.
     """
 
     name: str

@@ -105,7 +105,7 @@ class Infeasible(Exception):
     """No choice keeps the limit.
 
     Attributes:
-        least_bytes: a lower bound on the peak of any choice (the least peak found possible), or None when the tables alone forbid every choice.
+        least_bytes: no choice has a smaller peak; None when the tables alone forbid every choice.
         moment: where that peak lies.
         conflict: nodes whose options contradict each other, when tables alone forbid every choice.
     """
