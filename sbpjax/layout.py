@@ -69,3 +69,11 @@ class Layout:
     outputs: tuple[Placement, ...]
     body: BodyLayout
     compiler_options: Mapping[str, str | int | bool] = field(default_factory=dict)
+
+
+def scope_name(path: tuple[int, ...], tensor: int, version: int) -> str:
+    """The named scope under which a boxing is emitted, and by which it is found again in the compiled program.
+
+    `path` are the indices of the scans, outermost first, in whose bodies the tensor lives.
+    """
+    return ".".join(["sbp", *(f"o{op}" for op in path), f"t{tensor}", f"v{version}"])
