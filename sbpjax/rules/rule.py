@@ -77,9 +77,9 @@ Local: TypeAlias = Callable[..., Any]
 """`local(shard, *operands) -> result or list of results`: the op on this device's parts. It never communicates."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Rule:
-    """How one op, with its parameters and shapes, may be split.
+    """How one op, with its parameters and shapes, may be split. Compared by identity: equal ops share one rule.
 
     Attributes:
         operands: the factors of each operand's dimensions.
