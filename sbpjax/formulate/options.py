@@ -1,0 +1,148 @@
+"""What each op of a program may do on a mesh: its rule, its signatures, its traffic; loop bodies included."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+from typing import Protocol
+
+from sbpjax.cost.compute import Traffic, materialised, traffic
+from sbpjax.errors import InvalidStrategy, UnknownName
+from sbpjax.program.graph import Constant, Graph, Op
+from sbpjax.rules.registry import rule_of
+from sbpjax.rules.rule import Rule, Signature
+from sbpjax.rules.signatures import replicated, signatures
+from sbpjax.sbp import B, MeshShape, Placement, S, Sbp
+
+Allowed = Mapping[str, frozenset[Sbp]]
+"""For some mesh axes, the only S/B/P that a tensor may have on them."""
+
+
+class TensorRestrictions(Protocol):
+    """The part of a strategy that restricts the results of ops."""
+
+    def tensor(self, op: Op, result_index: int, aval: object) -> Allowed:
+        """What result `result_index` of `op` may be; an axis that is absent is free."""
+        ...
+
+
+@dataclass(frozen=True, eq=False)
+class OpOptions:
+    """What one op may do.
+
+    Attributes:
+        rule: its rule, or None: then it runs whole on every device.
+        signatures: the options, at least one. For a `scan` there is none: its body decides.
+        moves: which of its operands and results go through memory.
+        body: the options of a scan's body.
+    """
+
+    rule: Rule | None
+    signatures: tuple[Signature, ...]
+    moves: Traffic
+    body: GraphOptions | None = None
+
+
+@dataclass(frozen=True, eq=False)
+class GraphOptions:
+    """The options of all ops of one graph.
+
+    Attributes:
+        graph: the graph.
+        ops: one for each op.
+        in_memory: for each tensor, whether it goes through memory.
+    """
+
+    graph: Graph
+    ops: tuple[OpOptions, ...]
+    in_memory: tuple[bool, ...]
+
+
+def graph_options(graph: Graph, mesh: MeshShape, restrictions: TensorRestrictions) -> GraphOptions:
+    """Rules and signatures of every op of the graph on the mesh, restricted by the strategy and by `constrain` pins.
+
+    Raises:
+        InvalidStrategy: a `constrain` pin that the op cannot have.
+    """
+    kept = [False] * len(graph.tensors)
+    for t in (*graph.inputs, *(t for t in graph.outputs if not isinstance(t, Constant))):
+        kept[t] = True
+    rules = [
+        None
+        if op.body is not None
+        else rule_of(op, [graph.aval(x) for x in op.inputs], [graph.tensors[t].aval for t in op.outputs])
+        for op in graph.ops
+    ]
+    in_memory = materialised(graph, rules, kept)
+    options = []
+    for op, rule in zip(graph.ops, rules, strict=True):
+        moves = traffic(op, in_memory)
+        if op.body is not None:
+            options.append(OpOptions(None, (), moves, graph_options(op.body, mesh, restrictions)))
+            continue
+        operand_shapes = [tuple(graph.aval(x).shape) for x in op.inputs]
+        result_shapes = [graph.tensors[t].shape for t in op.outputs]
+        if rule is None:
+            found: Sequence[Signature] = (
+                replicated([graph.aval(x) for x in op.inputs], [graph.tensors[t].aval for t in op.outputs]),
+            )
+        else:
+            found = signatures(rule, mesh, operand_shapes, result_shapes)
+        options.append(OpOptions(rule, tuple(_restricted(op, graph, found, mesh, restrictions)), moves))
+    return GraphOptions(graph, tuple(options), tuple(in_memory))
+
+
+def _restricted(
+    op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape, restrictions: TensorRestrictions
+) -> Sequence[Signature]:
+    if op.name == "sbp_constrain":
+        return _pinned(op, graph, found, mesh)
+    for k, t in enumerate(op.outputs):
+        allowed = restrictions.tensor(op, k, graph.tensors[t].aval)
+        if allowed:
+            # A role rule holds where it can: an op that has no such signature keeps all of them.
+            found = [s for s in found if allows(allowed, s.results[k])] or found
+    return found
+
+
+def _pinned(op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape) -> Sequence[Signature]:
+    check_axes([axis for axis, _ in op.params["pins"]], mesh, f"constrain at {op.source}")
+    pins = {axis: sbp for axis, sbp in op.params["pins"] if axis in mesh}
+    kept = [s for s in found if all(s.results[0].on(axis) == sbp for axis, sbp in pins.items())]
+    if not kept:
+        asked = ", ".join(f"{axis}={sbp}" for axis, sbp in pins.items())
+        raise InvalidStrategy(
+            f"constrain({asked}) cannot hold for a tensor of shape {graph.tensors[op.outputs[0]].shape} on mesh "
+            f"{dict(mesh)} at {op.source}: pin a dimension that exists and that the axis divides."
+        )
+    return kept
+
+
+def allows(allowed: Allowed, placement: Placement) -> bool:
+    """Whether the placement keeps every restriction."""
+    return all(placement.on(axis) in choices for axis, choices in allowed.items())
+
+
+def placements_at_rest(shape: Sequence[int], mesh: MeshShape, allowed: Allowed, splittable: bool) -> list[Placement]:
+    """Placements that an argument or result of this shape may have: dividing, never partial. The first is B if allowed.
+
+    Axes that split the same dimension do so in mesh order.
+    """
+    choices: list[list[Sbp]] = []
+    rank = len(shape)
+    for axis, size in mesh.items():
+        every: list[Sbp] = [B, *(S(d) for d in range(rank) if splittable and shape[d] and shape[d] % size == 0)]
+        choices.append([c for c in every if axis not in allowed or c in allowed[axis]])
+    placements = (Placement.of(rank, dict(zip(mesh, combination, strict=True))) for combination in product(*choices))
+    return [p for p in placements if p.divides(shape, mesh)]
+
+
+def check_axes(names: Sequence[str], mesh: MeshShape, where: str) -> None:
+    """Refuse mesh axes that do not exist; the four well-known ones always do."""
+    for name in names:
+        if name not in mesh and name not in WELL_KNOWN_AXES:
+            raise UnknownName.among(f"mesh axis in {where}", name, [*mesh, *WELL_KNOWN_AXES])
+
+
+WELL_KNOWN_AXES = ("data", "model", "sequence", "expert")

@@ -1,0 +1,109 @@
+"""`parallelize`: a step that plans itself at its first call; and `init`: its arguments, born where the plan has them."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, overload
+
+import jax
+from jax.sharding import Mesh
+
+from sbpjax.cluster import Cluster
+from sbpjax.emit.shardings import named_sharding
+from sbpjax.emit.step import EmittedStep
+from sbpjax.errors import ArgumentMismatch, SbpjaxError, UnknownName
+from sbpjax.planning import EMITTERS, Emitter, MeshLike, Plan, StrategyLike, plan
+
+
+@dataclass(frozen=True, eq=False)
+class _Ready:
+    """A plan, its emitted step, and where each dynamic leaf of the arguments goes."""
+
+    plan: Plan
+    step: EmittedStep
+    places: Sequence[jax.sharding.NamedSharding]
+
+
+class Parallelized:
+    """A function that runs on all devices; made by `parallelize`.
+
+    The first call plans and compiles. Arguments that lie elsewhere are moved to where the plan has them. A call with
+    other shapes plans again, with the state (what is carried from call to call) placed as before.
+    """
+
+    def __init__(self, fn: Callable[..., Any], emitter: Emitter, options: Mapping[str, Any]) -> None:
+        if not callable(fn):
+            raise SbpjaxError(f"parallelize needs a function, got {type(fn).__name__}: pass the step itself")
+        if emitter not in EMITTERS:
+            raise UnknownName.among("emitter", emitter, EMITTERS)
+        self._fn = fn
+        self._emitter: Emitter = emitter
+        self._options = options
+        self._ready: list[_Ready] = []
+        functools.update_wrapper(self, fn)
+
+    def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Run one step."""
+        ready, leaves = self._find(args, kwargs)
+        placed = [_place(x, where) for x, where in zip(leaves, ready.places, strict=True)]
+        return ready.step.call_with(placed, args, kwargs)
+
+    def lower(self, *args: Any, **kwargs: Any) -> jax.stages.Lowered:
+        """Plan if need be, and lower the emitted program for these arguments (arrays or shapes)."""
+        return self._find(args, kwargs)[0].step.lower(*args, **kwargs)
+
+    @property
+    def plan(self) -> Plan:
+        """The plan of the latest call.
+
+        Raises:
+            SbpjaxError: there was no call yet.
+        """
+        if not self._ready:
+            raise SbpjaxError("nothing is planned yet: call the step once, or lower it, and then read .plan")
+        return self._ready[0].plan
+
+    def _find(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[_Ready, list[Any]]:
+        """What was prepared for arguments of this form, else a new plan; and the arguments' leaves."""
+        for position, ready in enumerate(self._ready):
+            program = ready.plan.program
+            assert program is not None
+            try:
+                leaves = program.flatten_call(args, kwargs)
+            except ArgumentMismatch:
+                continue
+            if position:
+                self._ready.insert(0, self._ready.pop(position))
+            return ready, leaves
+        ready = self._prepare(args, kwargs)
+        self._ready.insert(0, ready)
+        assert ready.plan.program is not None
+        return ready, ready.plan.program.flatten_call(args, kwargs)
+
+    def _prepare(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> _Ready:
+        options = dict(self._options)
+        if self._ready:
+            options["like"] = _state_of(self._ready[0].plan)
+        made = plan(self._fn, *args, kwargs=kwargs, **options)
+        assert made.program is not None
+        mesh = made.make_mesh()
+        places = [named_sharding(p, mesh) for p in made.layout.inputs[len(made.program.closure) :]]
+        return _Ready(made, made.emit(mesh, self._emitter), places)
+
+
+def _place(x: Any, where: jax.sharding.NamedSharding) -> Any:
+    """The array where the plan has it. One that is there already, or that jit may still put anywhere, stays as it is."""
+    if isinstance(x, jax.Array) and x.committed and not x.sharding.is_equivalent_to(where, x.ndim):
+        return jax.device_put(x, where)
+    return x
+
+
+def _state_of(earlier: Plan) -> Plan:
+    """A plan reduced to what is carried from call to call."""
+    assert earlier.program is not None
+    carried = {leaf.path for leaf in earlier.program.leaves if leaf.carried_to is not None}
+    state = {path: p for path, p in earlier.placements.items() if path in carried}
+    return replace(earlier, placements=state or earlier.placements)
