@@ -12,10 +12,11 @@ the links that leave it, so as many rings run side by side and the slowest level
 
 (the bandwidth-optimal ring of Patarasuk and Yuan, 2009, as NCCL runs it and as XLA's speed-of-light model prices it).
 An all-to-all sends T/P to each other device, of which (m_k − 1) · i_k are first met at level k; a permutation sends all
-T to one of them. Neither gains from the other devices of its node: each uses its own links.
+T to one of them. Neither gains from the other devices of its node: each uses its own links. (One message needs one hop;
+a permutation is charged a whole round of them, or chains of permutations would pose as cheap collectives.)
 
     all-to-all:  Σ_k latency_k · (1 + (m_k − 1) · i_k) + T · max_k((m_k − 1) · i_k / P / bandwidth_k)
-    permutation: max_k(2 · latency_k) + T / min_k(bandwidth_k)
+    permutation: Σ_k latency_k · m_k + T / min_k(bandwidth_k)
 
 Sums and extrema run over the levels with m_k > 1. With latency 0 and 1 byte/s, times P, this is OneFlow's table of the
 bytes that a boxing moves (Yuan et al., 2021, table 2).
@@ -132,7 +133,7 @@ class Links:
             latency = sum(level.latency_seconds * (1 + n) for level, n in peers)
             return latency, max(n / devices / level.bytes_per_second for level, n in peers)
         if kind == "permute":
-            latency = max(2 * level.latency_seconds for level, _, _ in spanned)
+            latency = sum(level.latency_seconds * members for level, members, _ in spanned)
             return latency, 1 / min(level.bytes_per_second for level, _, _ in spanned)
         raise UnknownName.among("collective", kind, [*_ROUNDS, "all_to_all", "permute"])
 
@@ -141,7 +142,7 @@ class Links:
             if axis not in self.mesh:
                 raise UnknownName.among("mesh axis", axis, self.mesh)
         strides, stride = {}, 1
-        for axis in reversed(self.mesh):
+        for axis in reversed(list(self.mesh)):
             strides[axis], stride = stride, stride * self.mesh[axis]
         offsets = _lattice([(self.mesh[a], strides[a]) for a in axes])
         starts = _lattice([(n, strides[a]) for a, n in self.mesh.items() if a not in axes])
