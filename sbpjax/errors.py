@@ -57,3 +57,11 @@ class InvalidPlanFile(SbpjaxError, ValueError):
 
 class UnboundPlan(SbpjaxError, RuntimeError):
     """A loaded plan was used before `bind` gave it its program."""
+
+
+class InvalidOption(SbpjaxError, ValueError):
+    """An option whose value means nothing."""
+
+
+class InvalidRecipe(SbpjaxError, ValueError):
+    """A recipe that cannot be read, or that says what cannot be done."""
