@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, NamedTuple
 
 from sbpjax.errors import InvalidStrategy, UnknownName
 from sbpjax.program.graph import Op
@@ -16,8 +16,7 @@ Allowed = Mapping[str, frozenset[Sbp]]
 """The placements allowed on each mesh axis; an axis that is absent is free."""
 
 
-@dataclass(frozen=True, slots=True)
-class Relaxed:
+class Relaxed(NamedTuple):
     """A rule that gave way on one axis because the shape does not allow it.
 
     Attributes:
