@@ -72,7 +72,7 @@ def route(source: Placement, target: Placement, shape: Sequence[int], itemsize: 
 
 @lru_cache(maxsize=1 << 16)
 def _route(source: Placement, target: Placement, shape: tuple[int, ...], itemsize: int, links: Links) -> Route:
-    problem = _sized((source, target), shape, itemsize, links)
+    problem = _sized({_op(source, links.mesh), _op(target, links.mesh)}, shape, itemsize, links)
     start, end = problem.number(source), problem.number(target)
     if start is None or end is None:
         return Route(seconds=math.inf)
@@ -113,18 +113,28 @@ def table(
         share: what part of a collective over given axes counts (its exposed share). Routes are the fastest, whatever
             counts of them.
     """
-    problem = _sized((*sources, *targets), tuple(shape), itemsize, links)
-    rows = [problem.number(p) for p in sources]
-    columns = [problem.number(p) for p in targets]
-    result = np.full((len(rows), len(columns)), math.inf)
-    live_rows = [i for i, n in enumerate(rows) if n is not None]
-    live_columns = [j for j, n in enumerate(columns) if n is not None]
-    if not live_rows or not live_columns:
-        return result
-    starts = np.array([rows[i] for i in live_rows])
-    ends = np.array([columns[j] for j in live_columns])
-    result[np.ix_(live_rows, live_columns)] = problem.totals(starts, ends, share)
+    result = np.full((len(sources), len(targets)), math.inf)
+    # A route may pass through partial placements only where its ends are partial: block by block of combining ops.
+    for row_op, rows in _by_op(sources, links.mesh):
+        for column_op, columns in _by_op(targets, links.mesh):
+            problem = _sized({row_op, column_op}, tuple(shape), itemsize, links)
+            starts = {i: n for i in rows if (n := problem.number(sources[i])) is not None}
+            ends = {j: n for j in columns if (n := problem.number(targets[j])) is not None}
+            if starts and ends:
+                result[np.ix_([*starts], [*ends])] = problem.totals([*starts.values()], [*ends.values()], share)
     return result
+
+
+def _by_op(placements: Sequence[Placement], mesh: MeshShape) -> Iterable[tuple[CombineOp | None, list[int]]]:
+    groups: dict[CombineOp | None, list[int]] = {}
+    for i, placement in enumerate(placements):
+        groups.setdefault(_op(placement, mesh), []).append(i)
+    return groups.items()
+
+
+def _op(placement: Placement, mesh: MeshShape) -> CombineOp | None:
+    """How its partial values combine; None if it is partial only over axes of size 1."""
+    return placement.op if any(mesh[a] > 1 for a in placement.partial) else None
 
 
 class _Moves:
@@ -229,19 +239,19 @@ class _Sized:
             self.trees.update(zip(missing, before, strict=True))
 
     def totals(
-        self, starts: NDArray[np.int64], ends: NDArray[np.int64], share: Callable[[tuple[str, ...]], float] | None
+        self, starts: Sequence[int], ends: Sequence[int], share: Callable[[tuple[str, ...]], float] | None
     ) -> NDArray[np.float64]:
         """What counts of the seconds from every start to every end."""
-        self._grow(starts.tolist())
-        before = np.stack([self.trees[s] for s in starts.tolist()]).astype(np.int64)
+        self._grow(starts)
+        before = np.stack([self.trees[s] for s in starts]).astype(np.int64)
         counted = self.seconds if share is None else self.seconds * self._shares(share)
         total = np.zeros((len(starts), len(ends)))
         row, column = np.indices(total.shape).reshape(2, -1)
-        node = ends[column]
+        origin, node = np.array(starts)[row], np.array(ends)[column]
         # Walk all paths back from their ends, one step at a time, those that have arrived dropping out.
         while True:
-            away = node != starts[row]
-            row, column, node = row[away], column[away], node[away]
+            away = node != origin
+            row, column, origin, node = row[away], column[away], origin[away], node[away]
             if not len(node):
                 return total
             previous = before[row, node]
@@ -253,11 +263,10 @@ class _Sized:
         return np.array([of.get(s.axes, 1.0) for s in self.moves.steps])
 
 
-def _sized(wanted: Sequence[Placement], shape: tuple[int, ...], itemsize: int, links: Links) -> _Sized:
+def _sized(ops: set[CombineOp | None], shape: tuple[int, ...], itemsize: int, links: Links) -> _Sized:
     axes = tuple(a for a, size in links.mesh.items() if size > 1)
     dims = tuple(d for d, size in enumerate(shape) if any(size % links.mesh[a] == 0 for a in axes))
-    ops = tuple(sorted({p.op for p in wanted if p.op is not None and any(a in axes for a in p.partial)}))
-    return _sized_for(dims, shape, axes, ops, itemsize, links)
+    return _sized_for(dims, shape, axes, tuple(sorted(op for op in ops if op is not None)), itemsize, links)
 
 
 @lru_cache(maxsize=512)

@@ -90,34 +90,34 @@ def steps_from(source: Placement, axes: Sequence[str], ops: Sequence[CombineOp])
                 if e != d:
                     yield Step("all_to_all", suffix, d, e), _with(gathered, {e: source.dims[e] + suffix})
     used = {*source.split_axes, *source.partial}
-    for axis in axes:
-        if axis in used:
-            continue
-        for d in range(source.rank):
-            yield Step("slice", (axis,), d), _with(source, {d: (*source.dims[d], axis)})
-    for op in ops if source.op is None else (source.op,):
-        for axis in axes:
-            if axis not in used:
-                yield Step("mask", (axis,), op=op), Placement(source.dims, (*source.partial, axis), op)
-        for d, split in enumerate(source.dims):
-            if split:
-                rest = _with(source, {d: split[:-1]})
-                padded = Placement(rest.dims, (*source.partial, split[-1]), op)
-                yield Step("pad", split[-1:], d, op=op), padded
+    free = [a for a in axes if a not in used]
+    for joining in _subsets(free):
+        for op in ops if source.op is None else (source.op,):
+            yield Step("mask", joining, op=op), Placement(source.dims, (*source.partial, *joining), op)
+        for order in permutations(joining):
+            for d in range(source.rank):
+                yield Step("slice", order, d), _with(source, {d: source.dims[d] + order})
+    for d, split in enumerate(source.dims):
+        for n in range(1, len(split) + 1):
+            rest = _with(source, {d: split[:-n]})
+            for op in ops if source.op is None else (source.op,):
+                yield Step("pad", split[-n:], d, op=op), Placement(rest.dims, (*source.partial, *split[-n:]), op)
 
 
 def _reductions(source: Placement) -> Iterator[tuple[Step, Placement]]:
-    for n in range(1, len(source.partial) + 1):
-        for reduced in combinations(source.partial, n):
-            rest = tuple(a for a in source.partial if a not in reduced)
-            op = source.op if rest else None
-            yield Step("all_reduce", reduced, op=source.op), Placement(source.dims, rest, op)
-            if source.op != "sum":
-                continue
-            for order in permutations(reduced):
-                for d in range(source.rank):
-                    whole = Placement(source.dims, rest, op)
-                    yield Step("reduce_scatter", order, d, op="sum"), _with(whole, {d: source.dims[d] + order})
+    for reduced in _subsets(source.partial):
+        rest = tuple(a for a in source.partial if a not in reduced)
+        whole = Placement(source.dims, rest, source.op if rest else None)
+        yield Step("all_reduce", reduced, op=source.op), whole
+        for order in permutations(reduced) if source.op == "sum" else ():
+            for d in range(source.rank):
+                yield Step("reduce_scatter", order, d, op="sum"), _with(whole, {d: source.dims[d] + order})
+
+
+def _subsets(axes: Sequence[str]) -> Iterator[tuple[str, ...]]:
+    """All subsets but the empty one."""
+    for n in range(1, len(axes) + 1):
+        yield from combinations(axes, n)
 
 
 def _with(placement: Placement, dims: Mapping[int, tuple[str, ...]]) -> Placement:

@@ -42,6 +42,7 @@ class LevelEntry(_Strict):
 
     size: PositiveInt | None = None
     at_most: PositiveInt | None = None
+    start_seconds: Annotated[float, Field(ge=0)] = 0.0
     latency_seconds: Annotated[float, Field(ge=0)]
     bytes_per_second: PositiveFloat
 
@@ -123,7 +124,7 @@ def describe(data: Any, where: str, tree: yaml.Node | None = None) -> Descriptio
         raise InvalidCluster(f"{where}: levels.{sized.index(False)} has no size; say how many parts the level joins")
     try:
         levels = tuple(
-            Level(level.size or 1, level.latency_seconds, level.bytes_per_second, level.at_most)
+            Level(level.size or 1, level.latency_seconds, level.bytes_per_second, level.at_most, level.start_seconds)
             for level in entry.levels
         )
         return Description(entry.name, _device(entry.device), levels, is_profile=not all(sized))
@@ -146,6 +147,7 @@ def text(name: str, device: Device, levels: Sequence[Level]) -> dict[str, Any]:
         "levels": [
             {
                 "size": level.size,
+                "start_seconds": level.start_seconds,
                 "latency_seconds": level.latency_seconds,
                 "bytes_per_second": level.bytes_per_second,
                 **({} if level.at_most is None else {"at_most": level.at_most}),

@@ -52,15 +52,17 @@ class Level:
 
     Attributes:
         size: how many parts it joins.
-        latency_seconds: time of one hop of an empty message; starting a collective counts as one more hop.
+        latency_seconds: time of one hop of an empty message.
         bytes_per_second: what one device sends through this level, one way, while all others do the same.
         at_most: the most parts that the hardware can join; None when any number can be.
+        start_seconds: time to start a collective over it, before its first hop.
     """
 
     size: int
     latency_seconds: float
     bytes_per_second: float
     at_most: int | None = None
+    start_seconds: float = 0.0
 
     def __post_init__(self) -> None:
         if self.size < 1:
@@ -70,7 +72,8 @@ class Level:
                 f"a level joins {self.size} parts, but its links hold at most {self.at_most}; "
                 "spread the devices over more parts of the level outside it (as in 2x8xh100)"
             )
-        if not (0 <= self.latency_seconds < math.inf):
-            raise InvalidCluster(f"a level's latency_seconds is {self.latency_seconds}; give zero or more")
+        for key in ("latency_seconds", "start_seconds"):
+            if not (0 <= getattr(self, key) < math.inf):
+                raise InvalidCluster(f"a level's {key} is {getattr(self, key)}; give zero or more")
         if not (0 < self.bytes_per_second < math.inf):
             raise InvalidCluster(f"a level's bytes_per_second is {self.bytes_per_second}; give a positive number")

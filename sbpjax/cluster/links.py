@@ -8,15 +8,15 @@ Rings (all-gather, reduce-scatter; an all-reduce is two rounds of them) move (P 
 where T is the larger of operand and result. A ring that enters a node has i_k devices there, each with its own share of
 the links that leave it, so as many rings run side by side and the slowest level rules:
 
-    seconds = Σ_k latency_k · (1 + rounds · (m_k − 1)) + rounds · (P − 1)/P · T / min_k(i_k · bandwidth_k)
+    seconds = max_k(start_k) + Σ_k latency_k · rounds · (m_k − 1) + rounds · (P − 1)/P · T / min_k(i_k · bandwidth_k)
 
 (the bandwidth-optimal ring of Patarasuk and Yuan, 2009, as NCCL runs it and as XLA's speed-of-light model prices it).
 An all-to-all sends T/P to each other device, of which (m_k − 1) · i_k are first met at level k; a permutation sends all
 T to one of them. Neither gains from the other devices of its node: each uses its own links. (One message needs one hop;
 a permutation is charged a whole round of them, or chains of permutations would pose as cheap collectives.)
 
-    all-to-all:  Σ_k latency_k · (1 + (m_k − 1) · i_k) + T · max_k((m_k − 1) · i_k / P / bandwidth_k)
-    permutation: Σ_k latency_k · m_k + T / min_k(bandwidth_k)
+    all-to-all:  max_k(start_k) + Σ_k latency_k · (m_k − 1) · i_k + T · max_k((m_k − 1) · i_k / P / bandwidth_k)
+    permutation: max_k(start_k) + Σ_k latency_k · (m_k − 1) + T / min_k(bandwidth_k)
 
 Sums and extrema run over the levels with m_k > 1. With latency 0 and 1 byte/s, times P, this is OneFlow's table of the
 bytes that a boxing moves (Yuan et al., 2021, table 2).
@@ -115,25 +115,26 @@ class Links:
         return any(members > 1 for members, _ in self.span(axes)[:-1])
 
     def _price(self, kind: str, axes: tuple[str, ...]) -> Affine:
-        devices = math.prod(self.mesh[a] for a in axes) if set(axes) <= set(self.mesh) else 0
         spanned = [
             (level, members, inside)
             for level, (members, inside) in zip(self.cluster.levels, self.span(axes), strict=True)
             if members > 1
         ]
+        devices = math.prod(self.mesh[a] for a in axes)
         if not spanned:
             return 0.0, 0.0
+        start = max(level.start_seconds for level, _, _ in spanned)
         if kind in _ROUNDS:
             rounds = _ROUNDS[kind]
-            latency = sum(level.latency_seconds * (1 + rounds * (members - 1)) for level, members, _ in spanned)
+            latency = start + sum(level.latency_seconds * rounds * (members - 1) for level, members, _ in spanned)
             slowest = min(inside * level.bytes_per_second for level, _, inside in spanned)
             return latency, rounds * (devices - 1) / devices / slowest
         if kind == "all_to_all":
             peers = [(level, (members - 1) * inside) for level, members, inside in spanned]
-            latency = sum(level.latency_seconds * (1 + n) for level, n in peers)
+            latency = start + sum(level.latency_seconds * n for level, n in peers)
             return latency, max(n / devices / level.bytes_per_second for level, n in peers)
         if kind == "permute":
-            latency = sum(level.latency_seconds * members for level, members, _ in spanned)
+            latency = start + sum(level.latency_seconds * (members - 1) for level, members, _ in spanned)
             return latency, 1 / min(level.bytes_per_second for level, _, _ in spanned)
         raise UnknownName.among("collective", kind, [*_ROUNDS, "all_to_all", "permute"])
 
