@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal, TypeAlias
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 Phase: TypeAlias = Literal["forward", "backward", "remat", "update"]
@@ -57,7 +58,7 @@ class Tensor:
     def itemsize(self) -> int:
         """Bytes of one element; a PRNG key counts all its words."""
         dtype = self.aval.dtype
-        if jax.dtypes.issubdtype(dtype, jax.dtypes.extended):
+        if jnp.issubdtype(dtype, jax.dtypes.extended):
             words = jax.eval_shape(jax.random.key_data, jax.ShapeDtypeStruct((), dtype))
             return int(np.prod(words.shape)) * words.dtype.itemsize
         return int(np.dtype(dtype).itemsize)

@@ -1,0 +1,211 @@
+"""How a call of the user's function becomes a call of a pure one: which arguments are static, and how leaves are named.
+
+`PlainCall` serves functions of pytrees. `program.stateful` serves functions of nnx objects and has the same methods.
+"""
+
+from __future__ import annotations
+
+import functools
+import inspect
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import jax
+
+from sbpjax import compat
+from sbpjax.compat import JitOptions
+from sbpjax.errors import ArgumentMismatch, NotTraceable
+from sbpjax.program.names import argument_names, function_name, result_root, tree_paths
+from sbpjax.program.program import Role
+from sbpjax.program.scopes import linen_scopes
+
+
+@dataclass(frozen=True, slots=True)
+class NamedLeaf:
+    """A leaf of the arguments or the result before it is judged.
+
+    Attributes:
+        path: its name.
+        kind: the role that its nnx variable type tells, or None.
+        stateful: whether it is state of an nnx object.
+    """
+
+    path: str
+    kind: Role | None = None
+    stateful: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Argument:
+    """One dynamic argument with its name, in the order of the leaves."""
+
+    name: str
+    value: Any
+
+
+def unwrap_jit(fn: Any, options: JitOptions) -> tuple[Callable[..., Any], JitOptions]:
+    """The function under `jax.jit`, and its own options joined with those given."""
+    if inspect.ismethod(fn) and compat.is_jitted(fn.__func__):
+        own = compat.jit_options(fn.__func__)
+        bound = replace(
+            own, **{name: _without_self(getattr(own, name)) for name in ("static_argnums", "donate_argnums")}
+        )
+        return functools.partial(compat.under_jit(fn.__func__), fn.__self__), _joined(bound, options)
+    if compat.is_jitted(fn):
+        return compat.under_jit(fn), _joined(compat.jit_options(fn), options)
+    return fn, options
+
+
+def _without_self(positions: tuple[int, ...]) -> tuple[int, ...]:
+    return tuple(n - 1 for n in positions if n > 0)
+
+
+def _joined(own: JitOptions, given: JitOptions) -> JitOptions:
+    def union(name: str) -> tuple[Any, ...]:
+        return tuple(dict.fromkeys((*getattr(own, name), *getattr(given, name))))
+
+    names = ("static_argnums", "static_argnames", "donate_argnums", "donate_argnames")
+    return JitOptions(*(union(name) for name in names))
+
+
+class PlainCall:
+    """Calls of a function of pytrees.
+
+    Args:
+        fn: the function, without `jax.jit`.
+        options: static and donated arguments.
+    """
+
+    mutates = False
+
+    def __init__(self, fn: Callable[..., Any], options: JitOptions) -> None:
+        self.fn = fn
+        self.options = options
+        self.name = function_name(fn)
+
+    def purify(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """The same call of the pure function."""
+        return args, kwargs
+
+    def restore(self, result: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        """What the user's function returns, given what the pure one did."""
+        return result
+
+    def trace(self, args: tuple[Any, ...], kwargs: dict[str, Any], abstract: Callable[[Any], Any]) -> Any:
+        """JAX's trace of the pure function; `abstract` makes a leaf a ShapeDtypeStruct."""
+
+        @functools.wraps(self.fn)
+        def in_scopes(*args: Any, **kwargs: Any) -> Any:
+            with linen_scopes():
+                return self.fn(*args, **kwargs)
+
+        return jit(in_scopes, self.options).trace(*self.map_dynamic(abstract, args), **self.map_named(abstract, kwargs))
+
+    def argument_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[NamedLeaf]]:
+        """The leaves of each dynamic argument, in order."""
+        return [
+            [NamedLeaf(path) for path, _ in tree_paths(argument.value, argument.name)]
+            for argument in self.arguments(args, kwargs)
+        ]
+
+    def result_leaves(self, result: Any) -> list[NamedLeaf]:
+        """The leaves of the pure result."""
+        return [NamedLeaf(path) for path, _ in tree_paths(result, result_root(result))]
+
+    def shown_trees(self, args: tuple[Any, ...], kwargs: dict[str, Any], out_tree: Any) -> tuple[Any, Any]:
+        """The trees of dynamic arguments and result as a user would write them."""
+        return jax.tree.structure(self.dynamic(args, kwargs)), out_tree
+
+    # --- static arguments ----------------------------------------------------------------------------------------
+
+    def static_positions(self, count: int) -> set[int]:
+        """Positions, among `count` arguments, of compile-time constants."""
+        return {n % count if count else n for n in self.options.static_argnums if -count <= n < count}
+
+    def dynamic(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[tuple[Any, ...], dict[str, Any]]:
+        """Arguments without the static ones."""
+        static = self.static_positions(len(args))
+        names = self.options.static_argnames
+        return (
+            tuple(arg for i, arg in enumerate(args) if i not in static),
+            {name: value for name, value in kwargs.items() if name not in names},
+        )
+
+    def static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """The static arguments by name."""
+        names = argument_names(self.fn, len(args))
+        by_position = {names[i]: args[i] for i in sorted(self.static_positions(len(args)))}
+        by_name = {name: value for name, value in kwargs.items() if name in self.options.static_argnames}
+        return by_position | by_name
+
+    def arguments(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[Argument]:
+        """The dynamic arguments, named, in the order of their leaves: positions, then keywords sorted."""
+        static = self.static_positions(len(args))
+        names = argument_names(self.fn, len(args))
+        positional = [Argument(names[i], arg) for i, arg in enumerate(args) if i not in static]
+        keywords = sorted(name for name in kwargs if name not in self.options.static_argnames)
+        return positional + [Argument(name, kwargs[name]) for name in keywords]
+
+    def map_dynamic(self, fn: Callable[[Any], Any], args: tuple[Any, ...]) -> tuple[Any, ...]:
+        """`fn` over the leaves of the positional arguments that are not static."""
+        static = self.static_positions(len(args))
+        return tuple(arg if i in static else jax.tree.map(fn, arg) for i, arg in enumerate(args))
+
+    def map_named(self, fn: Callable[[Any], Any], kwargs: dict[str, Any]) -> dict[str, Any]:
+        """`fn` over the leaves of the keyword arguments that are not static."""
+        names = self.options.static_argnames
+        return {name: value if name in names else jax.tree.map(fn, value) for name, value in kwargs.items()}
+
+    def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse arguments that JAX cannot take.
+
+        Raises:
+            NotTraceable: a static argument that cannot be hashed, or a leaf that is no array.
+        """
+        for name, value in self.static(args, kwargs).items():
+            try:
+                hash(value)
+            except TypeError as error:
+                raise NotTraceable(
+                    f"{self.name}: the static argument {name} cannot be hashed ({type(value).__name__}): "
+                    "pass a tuple or a frozen dataclass, or make it an array argument"
+                ) from error
+        for argument in self.arguments(args, kwargs):
+            for path, leaf in tree_paths(argument.value, argument.name, is_leaf=compat.is_nnx_node):
+                if not compat.is_nnx_node(leaf):
+                    self._check_leaf(path, argument.name, leaf)
+
+    def _check_leaf(self, path: str, argument: str, leaf: Any) -> None:
+        try:
+            compat.aval_of(leaf)
+        except TypeError as error:
+            raise NotTraceable(
+                f"{self.name}: {path} is a {type(leaf).__name__}, not an array: name {argument} in static_argnums, "
+                "or keep it in a static field of its container"
+            ) from error
+
+    def same_static(self, traced: dict[str, Any], args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        """Refuse a call whose static arguments differ from the traced ones.
+
+        Raises:
+            ArgumentMismatch: one differs.
+        """
+        given = self.static(args, kwargs)
+        for name in [*traced, *(name for name in given if name not in traced)]:
+            if name not in given or name not in traced or given[name] != traced[name]:
+                raise ArgumentMismatch(
+                    f"{self.name}: the static argument {name} was {traced.get(name, 'absent')!r} when this was traced "
+                    f"and is {given.get(name, 'absent')!r} now: plan again for it"
+                )
+
+
+def jit(fn: Callable[..., Any], options: JitOptions) -> Any:
+    """`jax.jit` with these options."""
+    return jax.jit(
+        fn,
+        static_argnums=options.static_argnums or None,
+        static_argnames=options.static_argnames or None,
+        donate_argnums=options.donate_argnums or None,
+        donate_argnames=options.donate_argnames or None,
+    )

@@ -1,0 +1,108 @@
+"""`trace`: from the user's function and its arguments, arrays or shapes, to a `Program`."""
+
+from __future__ import annotations
+
+import traceback
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import flax.errors
+import jax
+
+from sbpjax import compat
+from sbpjax.compat import JitOptions
+from sbpjax.errors import NotTraceable
+from sbpjax.program.assemble import assemble
+from sbpjax.program.call import PlainCall, unwrap_jit
+from sbpjax.program.names import function_name
+from sbpjax.program.program import Program
+from sbpjax.program.stateful import StatefulCall, has_state
+from sbpjax.program.userlines import is_users
+
+
+def trace(
+    fn: Callable[..., Any],
+    args: Sequence[Any],
+    kwargs: dict[str, Any] | None = None,
+    *,
+    static_argnums: int | Sequence[int] | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+) -> Program:
+    """Trace a function for the shapes of these arguments.
+
+    Args:
+        fn: any jittable function. One that is already `jax.jit`-ted or `nnx.jit`-ted keeps its own static and donated
+            arguments; those given here are added. nnx objects among the arguments are changed in place, as by
+            `nnx.jit`.
+        args: positional arguments: arrays, numbers, ShapeDtypeStructs, PRNG keys, pytrees and nnx objects of these
+            (`nnx.eval_shape` makes one without memory).
+        kwargs: keyword arguments.
+        static_argnums: positions that are compile-time constants.
+        donate_argnums: positions whose buffers the caller gives away.
+
+    Raises:
+        NotTraceable: `fn` is not callable, or JAX cannot trace it.
+    """
+    args, kwargs = tuple(args), dict(kwargs or {})
+    call = _call(fn, args, kwargs, JitOptions(_positions(static_argnums), donate_argnums=_positions(donate_argnums)))
+    call.check(args, kwargs)
+    try:
+        traced = call.trace(args, kwargs, _abstract)
+    except (jax.errors.JAXTypeError, jax.errors.JAXIndexError, flax.errors.TraceContextError, TypeError) as error:
+        if (refusal := _refusal(call.name, error)) is None:
+            raise
+        raise refusal from error
+    return assemble(call, args, kwargs, traced)
+
+
+def _call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOptions) -> PlainCall:
+    """The right way to call `fn`."""
+    if not callable(fn):
+        raise NotTraceable(f"not a function: {fn!r} (a {type(fn).__name__}): pass the step function itself")
+    if isinstance(fn, compat.NnxTreeJitted):
+        raise NotTraceable(
+            f"{function_name(fn)} is nnx.jit-ted in tree mode (graph=False or graph_updates=False), which cannot share "
+            "variables between modules: use nnx.jit with its default graph mode, or pass the plain function"
+        )
+    if isinstance(fn, compat.NnxJitted):
+        inner, jitted = compat.nnx_inner(fn)
+        return StatefulCall(inner, unwrap_jit(jitted, options)[1])
+    inner, options = unwrap_jit(fn, options)
+    return (StatefulCall if has_state(inner, args, kwargs) else PlainCall)(inner, options)
+
+
+def _positions(numbers: int | Sequence[int] | None) -> tuple[int, ...]:
+    if numbers is None:
+        return ()
+    return (numbers,) if isinstance(numbers, int) else tuple(numbers)
+
+
+def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
+    """Shape and dtype of a leaf, without its sharding."""
+    aval = compat.aval_of(leaf)
+    return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+_REMEDIES = {
+    jax.errors.TracerBoolConversionError: "use jnp.where or lax.cond instead of Python's if, while, and, or",
+    jax.errors.NonConcreteBooleanIndexError: "use jnp.where(mask, x, 0) instead of x[mask]: shapes must be known",
+    jax.errors.TracerArrayConversionError: "use jax.numpy instead of numpy on traced values",
+    jax.errors.TracerIntegerConversionError: "index with jnp.take or lax.dynamic_slice, or make the number static",
+    jax.errors.UnexpectedTracerError: "return the value instead of storing it outside of the function",
+    jax.errors.ConcretizationTypeError: "make the argument static (static_argnums), or stay within jax.numpy",
+    flax.errors.TraceContextError: "pass the nnx object as an argument instead of closing over it",
+}
+
+
+def _refusal(name: str, error: Exception) -> NotTraceable | None:
+    """Our error for one of JAX's that means "not jittable"; None for an ordinary error of the user's."""
+    remedy = next((text for kind, text in _REMEDIES.items() if isinstance(error, kind)), None)
+    if remedy is None and "valid JAX type" in str(error):
+        remedy = "return arrays, numbers and containers of these only"
+    if remedy is None:
+        return None
+    frames = [frame for frame in traceback.extract_tb(error.__traceback__) if is_users(frame.filename)]
+    where = f"{Path(frames[-1].filename).name}:{frames[-1].lineno}" if frames else "unknown line"
+    reason = str(error).partition("\n")[0].rstrip(".")
+    return NotTraceable(f"{name} cannot be traced, at {where}: {reason}. Remedy: {remedy}")
