@@ -1,4 +1,4 @@
-"""What a plan's report says, as titles, rows and notes; how it looks is decided in `text` and `html`."""
+"""What a plan's report says, as titles, rows and notes; how it looks is decided in `terminal` and `notebook`."""
 
 from __future__ import annotations
 

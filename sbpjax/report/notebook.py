@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING
 
-from sbpjax.report.sections import Section, facts, headline, sections
+from sbpjax.report.tables import Section, facts, headline, sections
 
 if TYPE_CHECKING:
     from sbpjax.planning import Plan

@@ -11,7 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sbpjax.report.sections import Section, facts, headline, sections
+from sbpjax.report.tables import Section, facts, headline, sections
 
 if TYPE_CHECKING:
     from sbpjax.planning import Plan
