@@ -2,15 +2,20 @@
 
 from itertools import product
 
+import flax.linen as nn
 import jax
 import jax.numpy as jnp
+import optax
 import pytest
 import yaml
+from flax import nnx
+from flax.training.train_state import TrainState
 
 from sbpjax.cluster import Cluster
 from sbpjax.errors import InvalidMesh, InvalidStrategy, UnknownName
 from sbpjax.program.graph import Graph, Op, Source, Tensor
 from sbpjax.program.program import Leaf, Program
+from sbpjax.program.trace import trace
 from sbpjax.sbp import B, P, Placement, S
 from sbpjax.strategy import Restrictions, Strategy, shipped
 from sbpjax.strategy.choice import Choice
@@ -279,6 +284,10 @@ def test_placements_may_be_values_instead_of_text():
     assert allowed(strategy, [("p.k", (8,), "parameter")], {"data": 8})["p.k"] == {"data": only(S(0), B)}
 
 
+def test_an_empty_dimension_is_not_split():
+    assert allowed("dp", [("x", (0, 3), "batch")], {"data": 8})["x"] == {"data": only(B)}
+
+
 def test_an_axis_of_size_one_and_a_known_axis_that_is_absent_restrict_nothing():
     assert allowed("megatron", layer(LINEN), {"data": 8, "model": 1})[f"{LINEN[0]}.mlp.up.kernel"] == {}
     assert allowed("megatron", layer(LINEN), {"data": 8})[f"{LINEN[0]}.mlp.up.kernel"] == {}
@@ -404,6 +413,102 @@ def test_pins_that_contradict_each_other_are_refused():
         InvalidStrategy, match=r"state.kernel: two pins contradict .* S\(1\) by like=, S\(0\) by the pin"
     ):
         like.over(pins)
+
+
+# Traced programs
+
+
+class Block(nn.Module):
+    """A transformer's block."""
+
+    @nn.compact
+    def __call__(self, x, _=None):
+        h = nn.LayerNorm()(x)
+        x = x + nn.MultiHeadDotProductAttention(num_heads=4, name="attention")(h, h)
+        h = nn.gelu(nn.Dense(128, name="fc1")(nn.LayerNorm()(x)))
+        return x + nn.Dense(32, name="fc2")(h), None
+
+
+class LanguageModel(nn.Module):
+    """A transformer whose blocks are scanned and rematerialised."""
+
+    @nn.compact
+    def __call__(self, tokens):
+        x = nn.Embed(64, 32, name="wte")(tokens)
+        layers = nn.scan(nn.remat(Block), variable_axes={"params": 0}, split_rngs={"params": True}, length=3)
+        x, _ = layers(name="layers")(x, None)
+        return nn.Dense(64, name="lm_head")(x)
+
+
+def test_sequence_on_a_traced_linen_model_with_scanned_blocks():
+    model, optimizer = LanguageModel(), optax.adam(1e-3)
+    tokens = jnp.zeros((8, 16), jnp.int32)
+
+    def init():
+        params = model.init(jax.random.key(0), tokens)["params"]
+        return TrainState.create(apply_fn=model.apply, params=params, tx=optimizer)
+
+    def train_step(state, batch):
+        def loss(params):
+            logits = state.apply_fn({"params": params}, batch)
+            return optax.softmax_cross_entropy_with_integer_labels(logits, batch).mean()
+
+        return state.apply_gradients(grads=jax.grad(loss)(state.params))
+
+    p = trace(train_step, (jax.eval_shape(init), tokens))
+    r = Strategy.load("sequence").restrict(p, MESH)
+    got = {leaf.path: r.leaf(i) for i, leaf in enumerate(p.leaves)}
+    expected = {
+        "wte.embedding": S(0),
+        "lm_head.kernel": S(1),
+        "layers.attention.query.kernel": S(2),
+        "layers.attention.query.bias": S(1),
+        "layers.attention.out.kernel": S(1),
+        "layers.attention.out.bias": B,
+        "layers.fc1.kernel": S(2),
+        "layers.fc2.kernel": S(1),
+        "layers.LayerNorm_0.scale": B,
+    }
+    for name, placement in expected.items():
+        for root in ("state.params", "state.opt_state.0.mu", "state.opt_state.0.nu"):
+            assert got[f"{root}.{name}"]["model"] == only(placement), name
+    sums = [op for op, _ in r.activations]
+    assert {(op.name, op.source.module) for op in sums} == {("add", "layers")}
+    assert sorted(op.source.phase for op in sums if op.source.phase == "forward") == ["forward"] * 2
+    assert all(allowed == {"model": only(S(1))} for allowed in r.activations.values())
+    fsdp = Strategy.load("fsdp").restrict(p, {"data": 2})
+    stacked = [leaf.path for leaf in p.leaves].index("state.params.layers.fc1.kernel")
+    assert fsdp.leaf(stacked) == {"data": only(S(1), S(2))}, "the scanned dimension is not split"
+
+
+class Residual(nnx.Module):
+    """x + down(gelu(up(x)))."""
+
+    def __init__(self, rngs):
+        self.up, self.down = nnx.Linear(16, 64, rngs=rngs), nnx.Linear(64, 16, rngs=rngs)
+
+    def __call__(self, x):
+        return x + self.down(nnx.gelu(self.up(x)))
+
+
+def test_sequence_on_a_traced_nnx_model():
+    model = Residual(nnx.Rngs(0))
+    optimizer = nnx.Optimizer(model, optax.adam(1e-3), wrt=nnx.Param)
+
+    @nnx.jit
+    def step(model, optimizer, x):
+        optimizer.update(model, nnx.grad(lambda m: (m(x) ** 2).mean())(model))
+
+    p = trace(step, (model, optimizer, jnp.zeros((4, 8, 16))))
+    r = Strategy.load("sequence").restrict(p, MESH)
+    got = {leaf.path: r.leaf(i) for i, leaf in enumerate(p.leaves)}
+    for root in ("model", "optimizer.opt_state.0.mu"):
+        assert got[f"{root}.up.kernel"]["model"] == only(S(1))
+        assert got[f"{root}.up.bias"]["model"] == only(S(0))
+        assert got[f"{root}.down.kernel"]["model"] == only(S(0))
+        assert got[f"{root}.down.bias"]["model"] == only(B)
+    assert got["x"] == {"data": only(S(0)), "model": only(B)}
+    assert [(op.name, k) for op, k in r.activations] == [("add", 0)]
 
 
 # Complaints

@@ -60,15 +60,15 @@ def matches(patterns: Iterable[str], path: str, separator: str = ".") -> bool:
     return any(compiled(p, separator).fullmatch(path) for p in patterns)
 
 
-def nearest(pattern: str, paths: Iterable[str]) -> str | None:
+def nearest(pattern: str, paths: Iterable[str], separator: str = ".") -> str | None:
     """The path that looks most like the pattern, for `did you mean`."""
     known = sorted(set(paths))
-    bare = pattern.removeprefix("re:").replace("**.", "").replace("*", "")
-    found = difflib.get_close_matches(bare, known, n=1, cutoff=0.4)
+    bare = pattern.removeprefix("re:").replace(f"**{separator}", "").replace("*", "")
+    found = difflib.get_close_matches(bare, known, n=1, cutoff=0.6)
     if not found:
         # A pattern may be much shorter than any path: compare it with the paths' ends.
-        width = bare.count(".") + 1
-        tails = {".".join(p.split(".")[-width:]): p for p in reversed(known)}
+        width = bare.count(separator) + 1
+        tails = {separator.join(path.split(separator)[-width:]): path for path in reversed(known)}
         near = difflib.get_close_matches(bare, tails, n=1, cutoff=0.5)
         found = [tails[near[0]]] if near else []
     return found[0] if found else None

@@ -143,7 +143,8 @@ class _Leaves:
         """Whether some combination of what is allowed divides the leaf's shape."""
         shape = self.kin.shapes[i]
         for options in product(*allowed.values()):
-            if any(isinstance(o, S) and o.dim >= len(shape) for o in options):
+            # An empty dimension would divide by anything, but there is nothing to split.
+            if any(isinstance(o, S) and (o.dim >= len(shape) or shape[o.dim] == 0) for o in options):
                 continue
             if Placement.of(len(shape), dict(zip(allowed, options, strict=True)), self.mesh).divides(shape, self.mesh):
                 return True
@@ -223,7 +224,7 @@ def _activations(
                 activations[op, k] = allowed
     for pin in pins:
         if pin.pattern not in used:
-            near = nearest(pin.pattern, modules - {""})
+            near = nearest(pin.pattern, modules - {""}, "/")
             hint = f"did you mean {near!r}?" if near else "the program has no named modules"
             raise InvalidStrategy(f"{pin.origin}: nothing in a module like {pin.pattern!r} matches; {hint}")
     return activations, list(relaxed)
