@@ -1,0 +1,67 @@
+"""The other emitter: the original step under `jax.jit`, with the layout given to XLA as shardings and constraints.
+
+XLA chooses its own collectives. What it cannot be told (partial placements) it is left to find.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from jax import lax
+
+from sbpjax.cluster import Links
+from sbpjax.emit.shardings import AnyMesh, named_sharding
+from sbpjax.emit.step import EmittedStep
+from sbpjax.emit.walk import walk
+from sbpjax.layout import Layout
+from sbpjax.program.graph import Op, Tensor
+from sbpjax.program.program import Program
+from sbpjax.rules.rule import Signature
+from sbpjax.sbp import Placement
+
+
+def emit(program: Program, layout: Layout, links: Links, mesh: AnyMesh) -> EmittedStep:
+    """The program under the layout, as `jax.jit` with sharding constraints.
+
+    Args:
+        program: the traced step.
+        layout: a legal layout of it.
+        links: unused: XLA finds its own paths. It is here so that emitters are interchangeable.
+        mesh: axes named and sized as the layout's, all of type Auto.
+    """
+    del links
+
+    def step(*inputs: Any) -> list[Any]:
+        return walk(program.graph, layout.body, inputs, _Whole(mesh))
+
+    return EmittedStep(program, layout, mesh, step)
+
+
+class _Whole:
+    """The whole program as XLA's partitioner sees it: a `walk.Backend`."""
+
+    def __init__(self, mesh: AnyMesh) -> None:
+        self.mesh = mesh
+
+    def box(self, x: Any, tensor: Tensor, source: Placement, target: Placement) -> Any:
+        del tensor, source
+        return self._constrain(x, target)
+
+    def barrier(self, values: Sequence[Any], shared: Sequence[bool]) -> Sequence[Any]:
+        del shared
+        return lax.optimization_barrier(list(values))
+
+    def run(
+        self, op: Op, signature: Signature, operands: Sequence[Any], operand_avals: Any, result_avals: Any
+    ) -> Sequence[Any]:
+        del operand_avals, result_avals
+        results = op.primitive.bind(*operands, **op.primitive.get_bind_params(op.params))
+        if not op.primitive.multiple_results:
+            results = [results]
+        return [self._constrain(x, placement) for x, placement in zip(results, signature.results, strict=True)]
+
+    def _constrain(self, x: Any, placement: Placement) -> Any:
+        if placement.partial or not placement.rank:
+            return x
+        return lax.with_sharding_constraint(x, named_sharding(placement, self.mesh))

@@ -1,0 +1,39 @@
+"""Barriers that hold where the compiler drops them.
+
+A recomputed activation and a weight that is gathered twice cost time and save memory on purpose; a compiler that merges
+equal expressions undoes that, and then runs other collectives than were planned. GPUs and TPUs keep an
+`optimization_barrier` until the last; XLA for CPU drops it before it merges. There a value is hidden in a select whose
+condition is always true, which XLA cannot know.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+from jax import lax
+
+from sbpjax.emit.shardings import AnyMesh
+
+_MORE_THAN_DEVICES = 2**20
+
+
+def drops_barriers(mesh: AnyMesh) -> bool:
+    """Whether the mesh's compiler removes optimization barriers before it merges equal expressions."""
+    devices = getattr(mesh, "devices", None)
+    return devices is not None and devices.flat[0].platform == "cpu"
+
+
+def hidden(x: Any, axis: str, number: int) -> Any:
+    """The same value, not to be taken for what it was, nor for what is hidden under another number.
+
+    Args:
+        x: this device's part, inside a `shard_map`.
+        axis: a mesh axis.
+        number: different for everything hidden.
+    """
+    if jnp.issubdtype(x.dtype, jax.dtypes.extended):
+        return x
+    always = lax.axis_index(axis) < _MORE_THAN_DEVICES + number
+    return lax.select(lax.broadcast(always, x.shape), x, lax.full_like(x, 0))
