@@ -7,11 +7,12 @@ device mesh is needed.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import product
 from typing import Any, TypeAlias
 
 import jax
+import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -64,8 +65,9 @@ def check_rule(
 
     found = signatures(rule, mesh, [x.shape for x in operands], [x.shape for x in expected])
     values, wanted = [_Value(x) for x in operands], [_Value(x) for x in expected]
+    compiled: dict[str, Any] = {}
     for signature in found:
-        got = _run(op, rule, signature, mesh, values, wanted, np.random.default_rng(seed))
+        got = _run(op, rule, signature, mesh, values, wanted, np.random.default_rng(seed), compiled)
         for k, (value, want) in enumerate(zip(got, wanted, strict=True)):
             if isinstance(value, str):
                 problem = value
@@ -105,6 +107,7 @@ def _run(
     operands: Sequence[_Value],
     expected: Sequence[_Value],
     rng: np.random.Generator,
+    compiled: dict[str, Any],
 ) -> Iterator[NDArray[Any] | str]:
     """The results put together, or what is wrong with them."""
 
@@ -120,8 +123,7 @@ def _run(
             lambda axes: _linear(axes, coordinates, mesh),
         )
 
-    # A local implementation of many small ops compiles faster as one; the coordinates are traced, as in emission.
-    run = local if rule.local is None else jax.jit(local)
+    run = local if rule.local is None else _Compiled(local, compiled)
     decomposed = [decompose(x.array, p, mesh, rng) for x, p in zip(operands, signature.operands, strict=True)]
     devices = [dict(zip(mesh, at, strict=True)) for at in product(*map(range, mesh.values()))]
     parts: list[list[NDArray[Any]]] = [[] for _ in expected]
@@ -135,6 +137,26 @@ def _run(
             parts[k].append(_Value(result).array)
     for whole, placement, held in zip(expected, signature.results, parts, strict=True):
         yield recombine(held, placement, devices, mesh, whole.array.shape, whole.array.dtype)
+
+
+class _Compiled:
+    """A local implementation compiled as one, as it is in emission: coordinates are traced.
+
+    Signatures often differ only in which axis does what: those with the same jaxpr share a function in `compiled`.
+    """
+
+    def __init__(self, local: Callable[..., list[Any]], compiled: dict[str, Any]) -> None:
+        self.local = local
+        self.compiled = compiled
+        self.function: Any = None
+
+    def __call__(self, coordinates: Coordinates, parts: Sequence[Any]) -> list[Any]:
+        if self.function is None:
+            jaxpr = jax.make_jaxpr(self.local)(coordinates, parts)
+            function = jax.jit(jax.extend.core.jaxpr_as_fun(jaxpr))
+            # Constants do not show in a jaxpr's text.
+            self.function = function if jaxpr.consts else self.compiled.setdefault(str(jaxpr), function)
+        return self.function(*jax.tree.leaves((coordinates, parts)))
 
 
 def _linear(axes: Sequence[str], device: Coordinates, mesh: MeshShape) -> Any:
