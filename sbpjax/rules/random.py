@@ -47,7 +47,7 @@ def _local_threefry(shard: Shard, keys: Any) -> Any:
         return shard.bind(keys)
     drawn = len(shard.params["shape"])
     if not jax.config.jax_threefry_partitionable:  # pyright: ignore[reportAttributeAccessIssue]
-        return _cut(shard, 0, shard.bind(keys), first=keys.ndim)
+        return _cut(shard, shard.bind(keys), first=keys.ndim)
     shape, bit_width = shard.local_result(), shard.params["bit_width"]
     offsets = [shard.result_offset(0, d) for d in range(keys.ndim, keys.ndim + drawn)]
     high, low = counts(shard.params["shape"], shape[keys.ndim :], offsets)
@@ -101,29 +101,17 @@ def _times(x: Any, factor: int) -> tuple[Any, Any]:
     return x1 * f1 + a_high + b_high + middle_high + x * upper, low
 
 
-@rule("rng_bit_generator")
-def rng_bit_generator(operands: Any, results: Any, *, shape: Any, **_: Any) -> Rule:
-    """The generator under `rbg` keys, on raw words: the new state and the bits."""
-    state = ["_"] * operands[0].ndim
-    return build(text([state], [state, names(len(shape))]), operands, results, local=_local_bit_generator)
-
-
-def _local_bit_generator(shard: Shard, state: Any) -> list[Any]:
-    after, bits = shard.bind(state)
-    return [after, _cut(shard, 1, bits)]
-
-
 def _local_cut(shard: Shard, keys: Any) -> Any:
-    return _cut(shard, 0, shard.bind(keys))
+    return _cut(shard, shard.bind(keys))
 
 
-def _cut(shard: Shard, k: int, whole: Any, first: int = 0) -> Any:
-    """This device's part of result `k`, which was computed whole (but for its leading dimensions before `first`)."""
-    if shard.results[k].is_broadcast:
-        return whole
-    part = shard.local_result(k)
-    starts = [np.int32(0) if d < first else shard.result_offset(k, d) for d in range(len(part))]
-    return lax.dynamic_slice(whole, [lax.convert_element_type(s, np.int32) for s in starts], part)
+def _cut(shard: Shard, bits: Any, first: int = 0) -> Any:
+    """This device's part of bits that were drawn whole (but for the leading dimensions before `first`)."""
+    if shard.results[0].is_broadcast:
+        return bits
+    part = shard.local_result()
+    starts = [np.int32(0) if d < first else shard.result_offset(0, d) for d in range(len(part))]
+    return lax.dynamic_slice(bits, [lax.convert_element_type(s, np.int32) for s in starts], part)
 
 
 @rule("random_seed", "random_clone")
