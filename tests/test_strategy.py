@@ -1,6 +1,8 @@
 """Strategies: what they allow for leaves and activations, and how they complain."""
 
+import inspect
 from itertools import product
+from pathlib import Path
 
 import flax.linen as nn
 import jax
@@ -11,6 +13,7 @@ import yaml
 from flax import nnx
 from flax.training.train_state import TrainState
 
+import sbpjax.strategy
 from sbpjax.cluster import Cluster
 from sbpjax.errors import InvalidMesh, InvalidStrategy, UnknownName
 from sbpjax.program.graph import Graph, Op, Source, Tensor
@@ -227,10 +230,10 @@ def test_rules_see_one_layer_of_a_scanned_stack():
     scan = Op(
         jax.lax.scan_p,
         {"num_consts": 0, "num_carry": 1},
-        (1, 0),
+        (1, 0, 3),
         (4,),
         Source(),
-        body=Graph((tensor((4, D)), tensor((D, F))), (), (0, 1), (0,)),
+        body=Graph((tensor((4, D)), tensor((D, F)), tensor((F,))), (), (0, 1, 2), (0,)),
         repeats=6,
     )
     leaves = [
@@ -244,6 +247,11 @@ def test_rules_see_one_layer_of_a_scanned_stack():
     assert got["state.params.layers.mlp.up.kernel"]["model"] == only(S(2))
     assert got["state.opt_state.0.mu.layers.mlp.up.kernel"]["model"] == only(S(2))
     assert allowed("fsdp", p, {"data": 2})["state.params.layers.mlp.up.kernel"]["data"] == only(S(1), S(2))
+    pins = {"**.params.layers.mlp.up.kernel": {"data": "S(0)"}, "**.bias": {"model": "kernel"}}
+    got = allowed({"extends": "megatron", "roles": {"optimizer": {"data": "parameter"}}, "pins": pins}, p)
+    assert got["state.params.layers.mlp.up.kernel"] == {"data": only(S(0)), "model": only(S(2))}
+    assert got["state.opt_state.0.mu.layers.mlp.up.kernel"] == {"data": only(S(0)), "model": only(S(2))}
+    assert got["state.params.layers.mlp.up.bias"] == {"model": only(S(1))}
     assert allowed({"roles": {"parameter": {"data": "S(0)"}}}, p, {"data": 2})["state.params.layers.mlp.up.kernel"] == {
         "data": only(S(1))
     }
@@ -291,6 +299,17 @@ def test_an_empty_dimension_is_not_split():
 def test_an_axis_of_size_one_and_a_known_axis_that_is_absent_restrict_nothing():
     assert allowed("megatron", layer(LINEN), {"data": 8, "model": 1})[f"{LINEN[0]}.mlp.up.kernel"] == {}
     assert allowed("megatron", layer(LINEN), {"data": 8})[f"{LINEN[0]}.mlp.up.kernel"] == {}
+
+
+@pytest.mark.parametrize("place", ["page", "docstring"])
+def test_the_documented_example_loads(place):
+    page = Path(__file__).parents[1] / "docs" / "strategies.md"
+    if place == "page":
+        text = page.read_text().split("```yaml\n")[1].split("```")[0]
+    else:
+        text = inspect.cleandoc(sbpjax.strategy.__doc__).split(":\n\n")[1].split("\n\n")[0]
+    strategy = Strategy.load(yaml.safe_load(text))
+    assert len(strategy.pins) == 2 and strategy.roles["batch"] and strategy.description
 
 
 def test_a_strategy_survives_being_written_as_a_dict(tmp_path):

@@ -1,4 +1,4 @@
-"""From a strategy's rules and pins to sets of placements for the leaves and activations of one program on one mesh."""
+"""From a strategy's rules and pins to sets of placements for the arguments of one program on one mesh."""
 
 from __future__ import annotations
 
@@ -7,16 +7,14 @@ from dataclasses import dataclass, field
 from itertools import product
 
 from sbpjax.errors import InvalidStrategy, UnknownName
-from sbpjax.program.graph import Op
 from sbpjax.program.program import Program
 from sbpjax.sbp import B, MeshShape, Placement, S, Sbp
+from sbpjax.strategy.activations import restrict_activations
 from sbpjax.strategy.choice import Alternative, At, Choice, Shape, resolve
 from sbpjax.strategy.kin import Kin, kin
 from sbpjax.strategy.pattern import nearest
-from sbpjax.strategy.residual import residual_sums
 from sbpjax.strategy.restrictions import Allowed, Relaxed, Restrictions, show
 from sbpjax.strategy.rules import Pin, Rule
-from sbpjax.strategy.schema import ActivationRule
 
 KNOWN_AXES = ("data", "model", "sequence", "expert")
 
@@ -39,7 +37,7 @@ def restrict(
     resolver = _Leaves(program, axes, roles, [p for p in pins if not p.is_module], kin(program))
     resolver.check_patterns()
     leaves = tuple(resolver.allowed(i) for i in range(len(program.leaves)))
-    activations, relaxed = _activations(program, axes, roles["activation"], [p for p in pins if p.is_module])
+    activations, relaxed = restrict_activations(program, axes, roles["activation"], [p for p in pins if p.is_module])
     return Restrictions(
         tuple(leaf.path for leaf in program.leaves),
         leaves,
@@ -133,8 +131,10 @@ class _Leaves:
                 options = self.allowed(relative).get(axis)
                 if options is None:
                     return None
+                # A kernel's dimensions that the bias lacks are its inputs: split there, its bias is whole.
                 lead = len(self.kin.shapes[relative]) - len(sizes)
-                wanted |= {S(o.dim - lead) if isinstance(o, S) and o.dim >= lead + stacked else B for o in options}
+                outputs = lead + self.kin.stacked[i] if lead else 0
+                wanted |= {S(o.dim - lead) if isinstance(o, S) and o.dim >= outputs else B for o in options}
             else:
                 wanted |= resolve(alternative, shape)
         return frozenset(wanted)
@@ -192,68 +192,3 @@ def _parts_taken(dim: int, allowed: Allowed, mesh: MeshShape) -> int:
         if options == {S(dim)}:
             parts *= mesh[axis]
     return parts
-
-
-def _show(options: frozenset[Sbp]) -> str:
-    return " or ".join(sorted(map(str, options)))
-
-
-def _activations(
-    program: Program, mesh: MeshShape, rules: Sequence[Rule], pins: Sequence[Pin]
-) -> tuple[dict[tuple[Op, int], Allowed], list[Relaxed]]:
-    activations: dict[tuple[Op, int], Allowed] = {}
-    relaxed: dict[Relaxed, None] = {}
-    if not rules and not pins:
-        return activations, []
-    residual = (
-        residual_sums(program.graph)
-        if any(r.form.residual for r in rules if isinstance(r.form, ActivationRule))
-        else frozenset()
-    )
-    modules: set[str] = set()
-    used: set[str] = set()
-    for graph, op, _ in program.graph.walk():
-        modules.add(op.source.module)
-        for k, out in enumerate(op.outputs):
-            shape = graph.tensors[out].shape
-            holding = [p for p in pins if p.holds_for_result(op, len(shape))]
-            used |= {p.pattern for p in holding}
-            deciders = (*holding, *(r for r in rules if r.holds_for_result(op, len(shape), residual)))
-            allowed = _result(deciders, f"{op.source.module or 'top level'}: {op.name}", shape, mesh, relaxed)
-            if allowed:
-                activations[op, k] = allowed
-    for pin in pins:
-        if pin.pattern not in used:
-            near = nearest(pin.pattern, modules - {""}, "/")
-            hint = f"did you mean {near!r}?" if near else "the program has no named modules"
-            raise InvalidStrategy(f"{pin.origin}: nothing in a module like {pin.pattern!r} matches; {hint}")
-    return activations, list(relaxed)
-
-
-def _result(
-    deciders: Sequence[Rule | Pin],
-    name: str,
-    shape: tuple[int, ...],
-    mesh: MeshShape,
-    relaxed: dict[Relaxed, None],
-) -> Allowed:
-    allowed: dict[str, frozenset[Sbp]] = {}
-    for axis, size in mesh.items():
-        decider = next((d for d in deciders if axis in d.axes), None)
-        if decider is None or decider.axes[axis].is_free:
-            continue
-        choice = decider.axes[axis]
-        view = Shape(shape, 0, shape, lambda d, n=size: shape[d] % n == 0)
-        wanted = frozenset().union(*(resolve(a, view) for a in choice.alternatives))
-        fitting = frozenset(o for o in wanted if not isinstance(o, S) or view.divides(o.dim))
-        if fitting:
-            allowed[axis] = fitting
-            continue
-        reason = f"{choice} does not divide shape {shape} by {size}"
-        if isinstance(decider, Pin):
-            raise InvalidStrategy(
-                f"{decider.origin}: {axis}={choice} cannot hold for {name}: {reason}; narrow the pin with `rank:` or "
-                "`primitive:`, or write `[S(d), B]`"
-            )
-        relaxed[Relaxed(name, axis, reason)] = None
-    return allowed
