@@ -22,7 +22,7 @@ from sbpjax.program.program import Program
 from sbpjax.program.trace import trace
 from sbpjax.report.units import parse_bytes
 from sbpjax.sbp import MeshShape, Placement, mesh_size
-from sbpjax.searching import Found, find_layout, mesh_candidates
+from sbpjax.searching import find_layout, mesh_candidates
 from sbpjax.strategy import Restrictions, Strategy
 
 MEMORY_SHARE = 0.9
@@ -116,7 +116,7 @@ class Plan:
         """Arguments that an axis does not divide, with what that costs."""
         return self.estimate.indivisible
 
-    def make_mesh(self, devices: Sequence[jax.Device] | None = None) -> Mesh:
+    def make_mesh(self, devices: Sequence[Any] | None = None) -> Mesh:
         """A mesh of the plan's shape, its devices in the order that was priced.
 
         Args:
@@ -203,7 +203,7 @@ class Plan:
         Raises:
             InvalidPlanFile: the function or its arguments are not those that were planned.
         """
-        program = trace(fn, args, kwargs, static_argnums=static_argnums, donate_argnums=donate_argnums)
+        program = trace(fn, args, dict(kwargs or {}), static_argnums=static_argnums, donate_argnums=donate_argnums)
         if program.fingerprint != self.fingerprint:
             raise InvalidPlanFile(self._difference(program))
         return replace(self, program=program)
@@ -213,7 +213,7 @@ class Plan:
         remedy = "plan this function anew, or bind the one that was planned with the same arguments and options"
         for mine, theirs in zip(self.placements, paths, strict=False):
             if mine != theirs:
-                return f"the plan is of another program: it has the argument {mine} where {program.name} has {theirs}; {remedy}"
+                return f"the plan is of another program: it has {mine} where {program.name} has {theirs}; {remedy}"
         if len(paths) != len(self.placements):
             return (
                 f"the plan is of another program: it has {len(self.placements)} arguments, {program.name} has "
@@ -277,44 +277,68 @@ def plan(
     Raises:
         NotTraceable, UnknownName, InvalidMesh, InvalidStrategy, InfeasiblePlan: with the remedy in the message.
     """
-    program = trace(fn, args, kwargs, static_argnums=static_argnums, donate_argnums=donate_argnums)
+    program = trace(fn, args, dict(kwargs or {}), static_argnums=static_argnums, donate_argnums=donate_argnums)
     hardware = Cluster.detect() if cluster is None else Cluster.parse(cluster)
     chosen = Strategy.load(strategy)
-    limit = int(MEMORY_SHARE * hardware.device.memory_bytes) if memory_limit is None else parse_bytes(memory_limit)
-    best: tuple[Found, Restrictions] | None = None
+    limit = None if memory_limit is None else parse_bytes(memory_limit)
+    plans: list[Plan] = []
     refused: InfeasiblePlan | None = None
     for shape in _meshes(mesh, like, chosen, hardware):
-        part = _part_of(hardware, shape)
         restrictions = chosen.restrict(program, shape)
         if like is not None:
             restrictions = Restrictions.from_placements(program, like.placements, shape).over(restrictions)
         try:
-            found = find_layout(program, part, shape, restrictions, limit)
+            plans.append(plan_program(program, hardware, shape, restrictions, limit, strategy=chosen.name))
         except InfeasiblePlan as error:
             refused = refused or error
-            continue
-        if best is None or found.estimate.step_seconds < best[0].estimate.step_seconds:
-            best = found, restrictions
-    if best is None:
+    if not plans:
         assert refused is not None
         raise refused
-    found, restrictions = best
+    best = min(plans, key=lambda plan: plan.step_seconds)
+    devices = mesh.devices if isinstance(mesh, Mesh) else like.devices if like is not None else None
+    return replace(best, devices=devices)
+
+
+def plan_program(
+    program: Program,
+    cluster: Cluster,
+    mesh: MeshShape,
+    restrictions: Restrictions | None = None,
+    limit_bytes: int | None = None,
+    *,
+    results: Sequence[Placement] | None = None,
+    strategy: str = "auto",
+) -> Plan:
+    """The plan of a traced program on one mesh.
+
+    Args:
+        program: what to plan.
+        cluster: the hardware; if it is larger than the mesh, a part of it is used.
+        mesh: the mesh's shape.
+        restrictions: what the strategy allows; None: everything.
+        limit_bytes: memory of one device that may be used; None: 0.9 of it.
+        results: placements that the results must have; None: free.
+        strategy: the strategy's name, to be shown.
+    """
+    part = _part_of(cluster, mesh)
+    limit = int(MEMORY_SHARE * cluster.device.memory_bytes) if limit_bytes is None else limit_bytes
+    allowed = Restrictions.none(program) if restrictions is None else restrictions
+    found = find_layout(program, part, mesh, allowed, limit, results)
     return Plan(
         name=program.name,
-        cluster=_part_of(hardware, found.layout.mesh),
-        strategy=chosen.name,
+        cluster=part,
+        strategy=strategy,
         layout=found.layout,
         estimate=found.estimate,
         placements=dict(zip((leaf.path for leaf in program.leaves), found.layout.inputs, strict=True)),
         fingerprint=program.fingerprint,
         program=program,
-        relaxed=restrictions.relaxed,
-        devices=mesh.devices if isinstance(mesh, Mesh) else like.devices if like is not None else None,
+        relaxed=allowed.relaxed,
     )
 
 
 def _meshes(mesh: MeshLike | None, like: Plan | None, strategy: Strategy, cluster: Cluster) -> Sequence[MeshShape]:
-    """The mesh shapes to search: what the user gave, else what another plan has, else the strategy's, else candidates."""
+    """The mesh shapes to search: the user's, else that of the plan to be like, else the strategy's, else candidates."""
     if isinstance(mesh, Mesh):
         return [dict(mesh.shape)]
     if mesh is not None:

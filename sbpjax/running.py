@@ -1,4 +1,4 @@
-"""`parallelize`: a step that plans itself at its first call; and `init`: its arguments, born where the plan has them."""
+"""`parallelize`: a step that plans itself at its first call."""
 
 from __future__ import annotations
 
@@ -6,16 +6,28 @@ import functools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, TypedDict, Unpack, overload
 
 import jax
-from jax.sharding import Mesh
 
 from sbpjax.cluster import Cluster
 from sbpjax.emit.shardings import named_sharding
 from sbpjax.emit.step import EmittedStep
-from sbpjax.errors import ArgumentMismatch, SbpjaxError, UnknownName
+from sbpjax.errors import ArgumentMismatch, NotTraceable, SbpjaxError, UnknownName
 from sbpjax.planning import EMITTERS, Emitter, MeshLike, Plan, StrategyLike, plan
+
+
+class Options(TypedDict, total=False):
+    """The options of `parallelize`, as `sbpjax.plan` has them."""
+
+    cluster: str | Path | Cluster | None
+    mesh: MeshLike | None
+    strategy: StrategyLike
+    like: Plan | None
+    memory_limit: int | str | None
+    donate_argnums: int | Sequence[int] | None
+    static_argnums: int | Sequence[int] | None
+    emitter: Emitter
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +48,7 @@ class Parallelized:
 
     def __init__(self, fn: Callable[..., Any], emitter: Emitter, options: Mapping[str, Any]) -> None:
         if not callable(fn):
-            raise SbpjaxError(f"parallelize needs a function, got {type(fn).__name__}: pass the step itself")
+            raise NotTraceable(f"parallelize needs a function, got {type(fn).__name__}: pass the step itself")
         if emitter not in EMITTERS:
             raise UnknownName.among("emitter", emitter, EMITTERS)
         self._fn = fn
@@ -95,7 +107,7 @@ class Parallelized:
 
 
 def _place(x: Any, where: jax.sharding.NamedSharding) -> Any:
-    """The array where the plan has it. One that is there already, or that jit may still put anywhere, stays as it is."""
+    """The array where the plan has it. One that is there, or that jit may still put anywhere, stays as it is."""
     if isinstance(x, jax.Array) and x.committed and not x.sharding.is_equivalent_to(where, x.ndim):
         return jax.device_put(x, where)
     return x
@@ -107,3 +119,45 @@ def _state_of(earlier: Plan) -> Plan:
     carried = {leaf.path for leaf in earlier.program.leaves if leaf.carried_to is not None}
     state = {path: p for path, p in earlier.placements.items() if path in carried}
     return replace(earlier, placements=state or earlier.placements)
+
+
+@overload
+def parallelize(fn: Callable[..., Any], /, **options: Unpack[Options]) -> Parallelized: ...
+@overload
+def parallelize(**options: Unpack[Options]) -> Callable[[Callable[..., Any]], Parallelized]: ...
+def parallelize(
+    fn: Callable[..., Any] | None = None,
+    /,
+    *,
+    cluster: str | Path | Cluster | None = None,
+    mesh: MeshLike | None = None,
+    strategy: StrategyLike = "auto",
+    like: Plan | None = None,
+    memory_limit: int | str | None = None,
+    donate_argnums: int | Sequence[int] | None = None,
+    static_argnums: int | Sequence[int] | None = None,
+    emitter: Emitter = "shard_map",
+) -> Parallelized | Callable[[Callable[..., Any]], Parallelized]:
+    """Make a one-device step run on all devices, planned at its first call. Also a decorator, with or without options.
+
+        step = sbpjax.parallelize(train_step, donate_argnums=0)
+        state, metrics = step(state, batch)
+        evaluate = sbpjax.parallelize(eval_step, like=step.plan)
+
+    Args:
+        fn: any jittable function, also one that is `jax.jit`- or `nnx.jit`-ted.
+        emitter: `shard_map` has exactly the plan's collectives; `jit` leaves them to XLA.
+        cluster, mesh, strategy, like, memory_limit, donate_argnums, static_argnums: as for `sbpjax.plan`.
+    """
+    options = {
+        "cluster": cluster,
+        "mesh": mesh,
+        "strategy": strategy,
+        "like": like,
+        "memory_limit": memory_limit,
+        "donate_argnums": donate_argnums,
+        "static_argnums": static_argnums,
+    }
+    if fn is None:
+        return lambda f: Parallelized(f, emitter, options)
+    return Parallelized(fn, emitter, options)

@@ -34,9 +34,14 @@ class Found:
 
 
 def find_layout(
-    program: Program, cluster: Cluster, mesh: MeshShape, restrictions: Restrictions, limit_bytes: int
+    program: Program,
+    cluster: Cluster,
+    mesh: MeshShape,
+    restrictions: Restrictions,
+    limit_bytes: int,
+    pinned_results: Sequence[Placement] | None = None,
 ) -> Found:
-    """The best layout on a mesh, within a memory limit.
+    """The best layout on a mesh, within a memory limit, its results where they are pinned, if they are.
 
     Raises:
         InfeasiblePlan: nothing fits; the message says how much would be needed, and by what.
@@ -47,12 +52,7 @@ def find_layout(
     links = Links(cluster, live)
     options = graph_options(program.graph, live, restrictions)
     at_rest = argument_placements(program, live, restrictions)
-    results = [
-        [Placement.broadcast(len(operand.aval.shape))]
-        if isinstance(operand, Constant)
-        else placements_at_rest(program.graph.tensors[operand].shape, live, {}, not _is_key(program, operand))
-        for operand in program.graph.outputs
-    ]
+    results = [[p] for p in pinned_results] if pinned_results is not None else _result_placements(program, live)
     target = float(limit_bytes)
     lowest: Found | None = None
     for _ in range(TIGHTENINGS):
@@ -92,6 +92,17 @@ def argument_placements(program: Program, mesh: MeshShape, restrictions: Restric
             )
         every.append(found)
     return every
+
+
+def _result_placements(program: Program, mesh: MeshShape) -> list[list[Placement]]:
+    """For each result, the placements at rest that it may have."""
+    graph = program.graph
+    return [
+        [Placement.broadcast(len(operand.aval.shape))]
+        if isinstance(operand, Constant)
+        else placements_at_rest(graph.tensors[operand].shape, mesh, {}, splittable=not _is_key(program, operand))
+        for operand in graph.outputs
+    ]
 
 
 def _is_key(program: Program, tensor: int) -> bool:

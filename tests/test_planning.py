@@ -208,5 +208,3 @@ def test_bad_input_is_refused_by_name(case):
     attempt, error, words = BAD[case]
     with pytest.raises(error, match=words):
         attempt()
-
-

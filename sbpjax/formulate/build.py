@@ -88,11 +88,9 @@ class _Builder:
             inputs.append(holder)
             region.holders[t] = holder
         by_result = {leaf.carried_to: i for i, leaf in enumerate(self.program.leaves) if leaf.carried_to is not None}
-        for r, operand in enumerate(graph.outputs):
+        for r in range(len(graph.outputs)):
             if r in by_result:
                 region.results.append(inputs[by_result[r]])
-            elif isinstance(operand, Constant):
-                region.results.append(None)
             else:
                 name = f"result {self.program.result_paths[r]}"
                 region.results.append(self._free_node(results_at_rest[r], name, "result"))
@@ -179,7 +177,7 @@ class _Builder:
         ]
         self._nodes(region, demand)
         self._edges(region)
-        return Scan(region, tuple(inputs), tuple(h for h in region.results if h is not None))
+        return Scan(region, tuple(inputs), tuple(region.results))
 
     def _share(self, region: Region, demand: Demand) -> None:
         """Homes and copies of the tensors that have several readers."""
@@ -189,7 +187,7 @@ class _Builder:
             uses = region.uses(t)
             if len(uses) + (t in returned) < 2:
                 continue
-            phases = dict.fromkeys(u.phase for u in uses)
+            phases: list[Phase] = list(dict.fromkeys(u.phase for u in uses))
             made = region.holders[t]
             name = graph.tensors[t].name
             options = tuple(dict.fromkeys((*made.placements, *demand.requests[t])))
@@ -206,13 +204,12 @@ class _Builder:
         graph, draft, repeats = region.options.graph, self.draft, region.repeats
         for t, tensor in enumerate(graph.tensors):
             uses = region.uses(t)
-            kept = region.kept(t) if t in region.holders else None
-            if kept is None:
-                continue
+            kept = region.kept(t)
             if kept is not region.holders[t]:
                 purpose = "gradient" if all(u.phase == "update" for u in uses) else "activation"
                 draft.connect(region.holders[t], kept, tensor, purpose, repeats)
-            for phase in dict.fromkeys(u.phase for u in uses):
+            phases: list[Phase] = list(dict.fromkeys(u.phase for u in uses))
+            for phase in phases:
                 if copy := region.copies.get((t, phase)):
                     draft.connect(kept, copy, tensor, boxing_purpose(kept, phase), repeats)
             for u in uses:
@@ -220,7 +217,6 @@ class _Builder:
                 draft.connect(source, region.asking(u.i, u.k), tensor, boxing_purpose(source, u.phase), repeats)
         for operand, target, purpose in zip(graph.outputs, region.results, region.purposes, strict=True):
             if not isinstance(operand, Constant):
-                assert target is not None
                 draft.connect(region.kept(operand), target, graph.tensors[operand], purpose, repeats)
 
 

@@ -71,8 +71,7 @@ class _Decoder:
         self.choice = choice
         self.boxings = boxings
         self.versions: list[list[Version]] = [
-            [Version(_chosen(region.holders[t], choice))] if t in region.holders else []
-            for t in range(len(self.graph.tensors))
+            [Version(_chosen(region.holders[t], choice))] for t in range(len(self.graph.tensors))
         ]
         self.known: dict[tuple, int] = {}
 
@@ -84,12 +83,10 @@ class _Decoder:
         )
         results, placements = [], []
         for operand, target, purpose in zip(graph.outputs, region.results, region.purposes, strict=True):
+            wanted = _chosen(target, self.choice)
             if isinstance(operand, Constant):
                 results.append(0)
-                wanted = _chosen(target, self.choice) if target else Placement.broadcast(len(operand.aval.shape))
             else:
-                assert target is not None
-                wanted = _chosen(target, self.choice)
                 kept = self._kept(operand)
                 last = Source(phase="update") if not region.path else graph.ops[-1].source
                 results.append(self._derive(operand, kept, wanted, "result", purpose, last))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import NamedTuple
 
 from sbpjax.boxing import COLLECTIVES, route
 from sbpjax.cluster import Links
@@ -16,7 +17,7 @@ from sbpjax.formulate.decode import Boxing, Decoded
 from sbpjax.formulate.options import GraphOptions, OpOptions
 from sbpjax.formulate.region import Region
 from sbpjax.layout import Layout, scope_name
-from sbpjax.program.graph import Graph, Op
+from sbpjax.program.graph import Graph, Op, Source
 from sbpjax.program.program import Program
 from sbpjax.sbp import MeshShape
 from sbpjax.search.problem import Solution
@@ -92,9 +93,19 @@ def _compute_seconds(formulation: Formulation, region: Region, solution: Solutio
     return total + sum(_compute_seconds(formulation, scan.body, solution) for scan in region.scans.values())
 
 
+class _Whole(NamedTuple):
+    """One op that runs whole on every device."""
+
+    seconds: float
+    flops: float
+    bytes: int
+    runs: int
+    source: Source
+
+
 def unsplit(formulation: Formulation, solution: Solution) -> tuple[Unsplit, ...]:
     """Ops on arrays that had no signature that splits anything, by primitive and reason, the dearest first."""
-    found: dict[tuple[str, str], list[tuple[float, float, int, int, Op]]] = {}
+    found: dict[tuple[str, str], list[_Whole]] = {}
 
     def visit(region: Region) -> None:
         graph = region.options.graph
@@ -108,15 +119,22 @@ def unsplit(formulation: Formulation, solution: Solution) -> tuple[Unsplit, ...]
                     node = region.op_nodes[i]
                     seconds = float(formulation.problem.node_seconds[node][solution.choice[node]])
                     flops = op_flops(graph, op, o.rule) * region.repeats
-                    row = (seconds, flops, size * region.repeats, region.repeats, op)
+                    row = _Whole(seconds, flops, size * region.repeats, region.repeats, op.source)
                     found.setdefault((op.name, _why_whole(graph, op, o)), []).append(row)
 
     visit(formulation.region)
-    rows = []
-    for (primitive, reason), ops in found.items():
-        dearest = max(ops, key=lambda row: row[0])[4]
-        seconds, flops, size, count = (sum(row[k] for row in ops) for k in range(4))
-        rows.append(Unsplit(primitive, int(count), seconds, flops, int(size), reason, dearest.source))
+    rows = [
+        Unsplit(
+            primitive=primitive,
+            count=sum(o.runs for o in ops),
+            seconds=sum(o.seconds for o in ops),
+            flops=sum(o.flops for o in ops),
+            bytes=sum(o.bytes for o in ops),
+            reason=reason,
+            source=max(ops, key=lambda o: o.seconds).source,
+        )
+        for (primitive, reason), ops in found.items()
+    ]
     return tuple(sorted(rows, key=lambda u: (-u.seconds, -u.bytes, u.primitive)))
 
 
@@ -134,7 +152,7 @@ def _why_whole(graph: Graph, op: Op, o: OpOptions) -> str:
 
 
 def indivisible(program: Program, layout: Layout, mesh: MeshShape) -> tuple[Indivisible, ...]:
-    """Arguments left whole by an axis although they have a dimension longer than it: it does not divide that dimension."""
+    """Arguments left whole by an axis that does not divide a dimension longer than it."""
     found = []
     for t, leaf, placement in zip(program.graph.inputs, program.leaves, layout.inputs, strict=True):
         tensor = program.graph.tensors[t]

@@ -13,7 +13,7 @@ import numpy as np
 from sbpjax.cost.compute import fraction, renames
 from sbpjax.formulate.nodes import Draft
 from sbpjax.formulate.region import Region
-from sbpjax.program.graph import Constant, Tensor
+from sbpjax.program.graph import Constant, Phase, Tensor
 from sbpjax.program.program import Program
 from sbpjax.sbp import Placement
 
@@ -37,7 +37,7 @@ def occupy(draft: Draft, region: Region, program: Program, end: int) -> None:
         draft.occupy(held.node, 0, last, local_bytes(draft, held.placements, graph.tensors[t]))
     for t, r in lasting.items():
         target = region.results[r]
-        if r not in carried_back and t not in region.inputs and target is not None:
+        if r not in carried_back and t not in region.inputs:
             made = region.made_at.get(t, 0)
             draft.occupy(target.node, made, end, local_bytes(draft, target.placements, graph.tensors[t]))
     _occupy_region(draft, region)
@@ -67,7 +67,8 @@ def _occupy_region(draft: Draft, region: Region) -> None:
                 asked = region.asking(u.i, u.k)
                 extra = np.maximum(local_bytes(draft, asked.placements, tensor) - least, 0.0)
                 draft.occupy(asked.node, u.first, u.last, extra)
-        for phase in dict.fromkeys(u.phase for u in uses):
+        phases: list[Phase] = list(dict.fromkeys(u.phase for u in uses))
+        for phase in phases:
             if copy := region.copies.get((t, phase)):
                 span = [u for u in uses if u.phase == phase]
                 extra = np.maximum(local_bytes(draft, copy.placements, tensor) - least, 0.0)

@@ -46,7 +46,7 @@ class Region:
         homes: by tensor, where it is kept for several phases.
         copies: by tensor and phase, what that phase's readers share.
         scans: by op.
-        results: for each graph output, the node that holds it in the end; None for a constant.
+        results: for each graph output, the node that holds it in the end.
         purposes: for each graph output, what bringing it there is for.
     """
 
@@ -59,7 +59,7 @@ class Region:
     homes: dict[int, Holder] = field(default_factory=dict)
     copies: dict[tuple[int, Phase], Holder] = field(default_factory=dict)
     scans: dict[int, Scan] = field(default_factory=dict)
-    results: list[Holder | None] = field(default_factory=list)
+    results: list[Holder] = field(default_factory=list)
     purposes: list[Purpose] = field(default_factory=list)
 
     @cached_property

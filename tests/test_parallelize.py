@@ -1,0 +1,174 @@
+"""`parallelize` and `init`: the wrapped step behaves as the step, on all devices."""
+
+from __future__ import annotations
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import optax
+import pytest
+from jax.sharding import AxisType, NamedSharding, PartitionSpec
+
+import sbpjax
+
+OPTIMIZER = optax.adam(1e-2)
+
+
+def init_state(key):
+    """Two layers and their Adam state."""
+    up, down = jax.random.split(key)
+    params = {"up": jax.random.normal(up, (32, 64)) * 0.1, "down": jax.random.normal(down, (64, 32)) * 0.1}
+    return {"params": params, "opt_state": OPTIMIZER.init(params)}
+
+
+def loss_of(params, x):
+    return jnp.mean((jax.nn.relu(x @ params["up"]) @ params["down"] - x) ** 2)
+
+
+def train_step(state, x):
+    loss, gradients = jax.value_and_grad(loss_of)(state["params"], x)
+    updates, opt_state = OPTIMIZER.update(gradients, state["opt_state"], state["params"])
+    return {"params": optax.apply_updates(state["params"], updates), "opt_state": opt_state}, {"loss": loss}
+
+
+def eval_step(state, x):
+    return {"loss": loss_of(state["params"], x)}
+
+
+def batch(size=16, seed=0):
+    return np.random.default_rng(seed).normal(size=(size, 32)).astype(np.float32)
+
+
+def run(step, state, steps=3):
+    losses = []
+    for i in range(steps):
+        state, metrics = step(state, batch(seed=i))
+        losses.append(float(metrics["loss"]))
+    return state, losses
+
+
+def close(got, wanted, tolerance=1e-5):
+    for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=tolerance, rtol=tolerance)
+
+
+@pytest.mark.parametrize("emitter", ["shard_map", "jit"])
+@pytest.mark.parametrize("strategy", ["auto", "dp", "fsdp"])
+def test_steps_equal_those_of_one_device(strategy, emitter):
+    step = sbpjax.parallelize(train_step, strategy=strategy, emitter=emitter)
+    got = run(step, init_state(jax.random.key(0)))
+    wanted = run(jax.jit(train_step), init_state(jax.random.key(0)))
+    close(got, wanted)
+    assert sum(step.plan.mesh_shape.values()) >= 8
+
+
+def test_decorator_with_and_without_options():
+    @sbpjax.parallelize
+    def double(x):
+        return x * 2
+
+    @sbpjax.parallelize(strategy="dp", mesh={"data": 8})
+    def triple(x):
+        """Three times x."""
+        return x * 3
+
+    np.testing.assert_array_equal(double(batch()), batch() * 2)
+    np.testing.assert_array_equal(triple(batch()), batch() * 3)
+    assert triple.__name__ == "triple" and triple.__doc__ == "Three times x."
+    assert triple.plan.mesh_shape == {"data": 8}
+
+
+def test_donated_state_is_given_away():
+    step = sbpjax.parallelize(train_step, donate_argnums=0, mesh={"data": 8})
+    state, _ = step(init_state(jax.random.key(0)), batch())
+    again, _ = step(state, batch())
+    assert all(x.is_deleted() for x in jax.tree.leaves(state))
+    assert not any(x.is_deleted() for x in jax.tree.leaves(again))
+
+
+def test_new_shapes_are_planned_anew_with_the_state_where_it_is():
+    step = sbpjax.parallelize(train_step, strategy="fsdp", mesh={"data": 8})
+    state, _ = step(init_state(jax.random.key(0)), batch(16))
+    first = step.plan
+    moved, metrics = step(state, batch(32))
+    second = step.plan
+    assert second is not first
+    assert first.placements["state.params.up"] == second.placements["state.params.up"]
+    wanted, _ = jax.jit(train_step)(init_state(jax.random.key(0)), batch(16))
+    close(metrics, jax.jit(train_step)(wanted, batch(32))[1])
+    step(moved, batch(16))
+    assert step.plan is first
+
+
+def test_evaluation_like_training_moves_nothing():
+    step = sbpjax.parallelize(train_step, strategy="fsdp", mesh={"data": 8})
+    state, _ = step(init_state(jax.random.key(0)), batch())
+    evaluate = sbpjax.parallelize(eval_step, like=step.plan)
+    metrics = evaluate(state, batch())
+    close(metrics, jax.jit(eval_step)(state, batch()))
+    where = evaluate.plan.in_shardings(evaluate.plan.make_mesh())[0]["params"]
+    for x, sharding in zip(jax.tree.leaves(state["params"]), jax.tree.leaves(where), strict=True):
+        assert x.sharding.is_equivalent_to(sharding, x.ndim)
+
+
+def test_plan_is_asked_for_too_early():
+    with pytest.raises(sbpjax.SbpjaxError, match="nothing is planned yet"):
+        _ = sbpjax.parallelize(train_step).plan
+
+
+def test_lower_plans_and_lowers_without_running():
+    step = sbpjax.parallelize(train_step, mesh={"data": 8})
+    shapes = jax.eval_shape(init_state, jax.random.key(0))
+    lowered = step.lower(shapes, jax.ShapeDtypeStruct((16, 32), jnp.float32))
+    assert lowered.compile().memory_analysis() is not None
+    assert step.plan.mesh_shape == {"data": 8}
+
+
+def test_arrays_of_an_explicit_mesh_are_accepted():
+    explicit = jax.make_mesh((8,), ("data",), axis_types=(AxisType.Explicit,))
+    x = jax.device_put(batch(), NamedSharding(explicit, PartitionSpec("data", None)))
+    step = sbpjax.parallelize(train_step, mesh={"data": 8})
+    _, metrics = step(init_state(jax.random.key(0)), x)
+    close(metrics, jax.jit(train_step)(init_state(jax.random.key(0)), batch())[1])
+
+
+def test_arrays_committed_elsewhere_are_moved():
+    state = jax.device_put(init_state(jax.random.key(0)), jax.devices()[3])
+    _, metrics = sbpjax.parallelize(train_step, mesh={"data": 8})(state, batch())
+    close(metrics, jax.jit(train_step)(init_state(jax.random.key(0)), batch())[1])
+
+
+@pytest.mark.parametrize("strategy", ["fsdp", "auto"])
+def test_init_bears_the_state_split_and_equal(strategy):
+    shapes = jax.eval_shape(init_state, jax.random.key(0))
+    plan = sbpjax.plan(
+        train_step, shapes, jax.ShapeDtypeStruct((16, 32), jnp.float32), mesh={"data": 8}, strategy=strategy
+    )
+    mesh = plan.make_mesh()
+    state = sbpjax.init(init_state, jax.random.key(0), plan=plan, mesh=mesh)
+    wanted = init_state(jax.random.key(0))
+    for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True):
+        np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
+    for x, sharding in zip(jax.tree.leaves(state), jax.tree.leaves(plan.in_shardings(mesh)[0]), strict=True):
+        assert x.sharding.is_equivalent_to(sharding, x.ndim)
+    plan.emit(mesh)(state, batch())
+
+
+def test_init_of_another_state_names_the_leaf():
+    shapes = jax.eval_shape(init_state, jax.random.key(0))
+    plan = sbpjax.plan(train_step, shapes, jax.ShapeDtypeStruct((16, 32), jnp.float32), mesh={"data": 8})
+
+    def other(key):
+        state = init_state(key)
+        state["params"]["up"] = state["params"]["up"][:16]
+        return state
+
+    with pytest.raises(sbpjax.ArgumentMismatch, match=r"params\.up"):
+        sbpjax.init(other, jax.random.key(0), plan=plan, mesh=plan.make_mesh())
+
+
+def test_emitted_step_refuses_other_shapes_by_name():
+    plan = sbpjax.plan(train_step, init_state(jax.random.key(0)), batch(), mesh={"data": 8})
+    step = plan.emit(plan.make_mesh())
+    with pytest.raises(sbpjax.ArgumentMismatch, match=r"\bx\b.*\(8, 32\)"):
+        step(init_state(jax.random.key(0)), batch(8))
