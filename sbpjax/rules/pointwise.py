@@ -136,7 +136,7 @@ def select_n(operands: Sequence[Any], results: Sequence[Any], **_: Any) -> Rule:
     return aligned(operands, results, passes=[Passes(tuple(range(1, len(operands))), ANY_OP)])
 
 
-@rule("copy", "copy_p", "stop_gradient", "sbp_constrain", "name")
+@rule("copy", "stop_gradient", "sbp_constrain", "name")
 def identity(operands: Sequence[Any], results: Sequence[Any], **_: Any) -> Rule:
     """The operand itself, partial or not."""
     return aligned(operands, results, passes=[Passes((0,), ANY_OP)], flops=0)
