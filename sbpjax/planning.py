@@ -23,7 +23,7 @@ from sbpjax.program.trace import trace
 from sbpjax.report.units import parse_bytes
 from sbpjax.sbp import MeshShape, Placement, mesh_size
 from sbpjax.searching import find_layout, mesh_candidates
-from sbpjax.strategy import Restrictions, Strategy
+from sbpjax.strategy import Relaxed, Restrictions, Strategy
 
 MEMORY_SHARE = 0.9
 """The share of a device's memory that a plan may use when no limit is given."""
@@ -51,7 +51,7 @@ class Plan:
         placements: by path, the placement of every argument at rest.
         fingerprint: of the program.
         program: the traced function; None until `bind`.
-        relaxed: rules of the strategy that gave way, as (path, axis, reason).
+        relaxed: rules of the strategy that gave way, and why.
         devices: the devices of the mesh that the user gave, if they did.
     """
 
@@ -63,7 +63,7 @@ class Plan:
     placements: Mapping[str, Placement]
     fingerprint: str
     program: Program | None = None
-    relaxed: Sequence[Any] = ()
+    relaxed: Sequence[Relaxed] = ()
     devices: Any = None
 
     @property
@@ -169,6 +169,7 @@ class Plan:
                 layout=self.layout,
                 estimate=self.estimate,
                 paths=tuple(self.placements),
+                relaxed=tuple(self.relaxed),
             ),
         )
 
@@ -188,6 +189,7 @@ class Plan:
             estimate=saved.estimate,
             placements=dict(zip(saved.paths, saved.layout.inputs, strict=True)),
             fingerprint=saved.fingerprint,
+            relaxed=saved.relaxed,
         )
 
     def bind(
