@@ -44,6 +44,7 @@ def slice_(operands: Any, results: Any, *, start_indices: Any, strides: Any, **_
         flops=0,
         local=_local_slice,
         fusible=True,
+        fuses_operands=True,
     )
 
 
@@ -73,6 +74,7 @@ def dynamic_slice(operands: Any, results: Any, *, slice_sizes: Any, **_: Any) ->
         flops=0,
         local=_local_dynamic_slice,
         fusible=True,
+        fuses_operands=True,
     )
 
 
@@ -152,4 +154,5 @@ def pad(operands: Any, results: Any, *, padding_config: Any) -> Rule:
         passes=[Passes((0, 1), ANY_OP)],
         flops=0,
         fusible=True,
+        fuses_operands=True,
     )
