@@ -66,6 +66,15 @@ def route(source: Placement, target: Placement, shape: Sequence[int], itemsize: 
 
     Returns:
         The same route for the same arguments, always. One of infinite time where a placement does not divide the shape.
+
+    Example:
+        >>> from sbpjax.cluster import Cluster
+        >>> links = Links(Cluster.parse("8xh100"), {"data": 2, "model": 4})
+        >>> rows, columns = (Placement.parse(f"data=S({d}) model=S({d})", 2) for d in (0, 1))
+        >>> print(route(rows, columns, (4096, 4096), 2, links))
+        all_to_all(data+model dim 0 to 1)
+        >>> print(route(Placement.parse("model=P(sum)", 2), rows, (4096, 4096), 2, links))
+        slice(data dim 0), reduce_scatter(model dim 0)
     """
     return _route(source, target, tuple(shape), itemsize, links)
 

@@ -114,14 +114,15 @@ def describe(data: Any, where: str, tree: yaml.Node | None = None) -> Descriptio
         error = problem.errors()[0]
         # A device may be an entry or a name: pydantic puts the alternative that failed into the path.
         keys = [k for k in error["loc"] if k not in ("DeviceEntry", "str")]
-        place = f"{where}, line {_line(tree, keys)}" if tree is not None else where
         raise InvalidCluster(
-            f"{place}: {'.'.join(map(str, keys)) or 'the file'}: {error['msg']}. "
+            f"{_place(where, tree, keys)}: {'.'.join(map(str, keys)) or 'the file'}: {error['msg']}. "
             "profiles/h100.yaml in sbpjax/cluster shows every key."
         ) from problem
     sized = [level.size is not None for level in entry.levels]
     if any(sized) and not all(sized):
-        raise InvalidCluster(f"{where}: levels.{sized.index(False)} has no size; say how many parts the level joins")
+        i = sized.index(False)
+        place = _place(where, tree, ["levels", i])
+        raise InvalidCluster(f"{place}: levels.{i} has no size; say how many parts the level joins")
     try:
         levels = tuple(
             Level(level.size or 1, level.latency_seconds, level.bytes_per_second, level.at_most, level.start_seconds)
@@ -170,8 +171,10 @@ def _device(entry: DeviceEntry | str) -> Device:
     )
 
 
-def _line(tree: yaml.Node, keys: Sequence[str | int]) -> int:
-    """The line of the entry at `keys`, or of the innermost that is there."""
+def _place(where: str, tree: yaml.Node | None, keys: Sequence[str | int]) -> str:
+    """The file and the line of the entry at `keys`, or of the innermost that is there."""
+    if tree is None:
+        return where
     node = tree
     line = tree.start_mark.line
     for key in keys:
@@ -183,4 +186,4 @@ def _line(tree: yaml.Node, keys: Sequence[str | int]) -> int:
         if key not in children:
             break
         line, node = children[key]
-    return line + 1
+    return f"{where}, line {line + 1}"
