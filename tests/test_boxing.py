@@ -172,6 +172,12 @@ def test_axes_of_size_one_change_nothing():
     assert len(route(source, Placement.parse("one=S(1) a=S(1)", 2), (8, 8), 4, at).steps) == 1
 
 
+def test_one_device_needs_no_steps():
+    source, target = Placement.parse("data=P", 2), Placement.parse("data=S(1)", 2)
+    assert route(source, target, (8, 8), 4, links("h100", {"data": 1})) == Route()
+    assert table([source], [target], (8, 8), 4, links("h100", {"data": 1})).tolist() == [[0.0]]
+
+
 def test_equal_placements_need_no_steps():
     p = Placement.parse("a=S(0)", 2)
     assert route(p, p, (8, 8), 4, links("4xcpu", {"a": 4})) == Route()
