@@ -189,7 +189,7 @@ class Plan:
             estimate=saved.estimate,
             placements=dict(zip(saved.paths, saved.layout.inputs, strict=True)),
             fingerprint=saved.fingerprint,
-            relaxed=saved.relaxed,
+            relaxed=tuple(Relaxed(*row) for row in saved.relaxed),
         )
 
     def bind(

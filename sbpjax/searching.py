@@ -146,7 +146,7 @@ def mesh_candidates(cluster: Cluster, wanted: int | None = None) -> Sequence[dic
     """
     n = cluster.size if wanted is None else wanted
     shapes: list[dict[str, int]] = [{"data": n}]
-    inner = cluster.levels[-1].size if len(cluster.levels) > 1 else None
+    inner = cluster.shape[-1] if len(cluster.shape) > 1 else None
     for size in range(2, n):
         if n % size == 0 and (inner is None or size == inner):
             shapes.append({"data": n // size, "model": size})
