@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -83,8 +84,10 @@ class Plan:
 
     @property
     def gap(self) -> float:
-        """`step_seconds / bound_seconds - 1`."""
-        return self.step_seconds / self.bound_seconds - 1 if self.bound_seconds else 0.0
+        """`step_seconds / bound_seconds - 1`; infinite where nothing but 0 is known to be a bound."""
+        if self.bound_seconds == 0:
+            return 0.0 if self.step_seconds == 0 else math.inf
+        return self.step_seconds / self.bound_seconds - 1
 
     @property
     def simulated_seconds(self) -> float | None:
