@@ -11,6 +11,7 @@ from itertools import count
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 from jax import lax
 
 from sbpjax import boxing
@@ -64,6 +65,8 @@ class _Device:
         self.numbers = count()
 
     def box(self, x: Any, tensor: Tensor, source: Placement, target: Placement) -> Any:
+        if 0 in tensor.shape:  # there is nothing to move, and collectives of nothing do not compile
+            return jnp.zeros(target.local_shape(tensor.shape, self.mesh), x.dtype)
         route = boxing.route(source, target, tensor.shape, tensor.itemsize, self.links)
         return box(x, route, tensor.shape, self.mesh)
 
