@@ -1,0 +1,3 @@
+"""The command line: `sbpjax plan`, `sbpjax train`, `sbpjax version`."""
+
+from sbpjax.cli.app import app as app
