@@ -108,10 +108,14 @@ class Infeasible(Exception):
         least_bytes: no choice has a smaller peak; None when the tables alone forbid every choice.
         moment: where that peak lies.
         conflict: nodes whose options contradict each other, when tables alone forbid every choice.
+        proven: False when the search merely found no choice that keeps the limit: `least_bytes` is then below it.
     """
 
-    def __init__(self, least_bytes: float | None, moment: int = 0, conflict: Sequence[int] = ()) -> None:
-        super().__init__(f"at least {least_bytes} bytes are needed" if least_bytes else "contradicting pins")
+    def __init__(
+        self, least_bytes: float | None, moment: int = 0, conflict: Sequence[int] = (), *, proven: bool = True
+    ) -> None:
+        super().__init__("contradicting pins" if least_bytes is None else f"at least {least_bytes} bytes are needed")
         self.least_bytes = least_bytes
         self.moment = moment
         self.conflict = tuple(conflict)
+        self.proven = proven
