@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import inspect
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import jax
@@ -47,18 +47,22 @@ class Argument:
 def unwrap_jit(fn: Any, options: JitOptions) -> tuple[Callable[..., Any], JitOptions]:
     """The function under `jax.jit`, and its own options joined with those given."""
     if inspect.ismethod(fn) and compat.is_jitted(fn.__func__):
-        own = compat.jit_options(fn.__func__)
-        bound = replace(
-            own, **{name: _without_self(getattr(own, name)) for name in ("static_argnums", "donate_argnums")}
-        )
-        return functools.partial(compat.under_jit(fn.__func__), fn.__self__), _joined(bound, options)
+        function = compat.under_jit(fn.__func__)
+        own = _without_self(compat.jit_options(fn.__func__), next(iter(inspect.signature(function).parameters)))
+        return functools.partial(function, fn.__self__), _joined(own, options)
     if compat.is_jitted(fn):
         return compat.under_jit(fn), _joined(compat.jit_options(fn), options)
     return fn, options
 
 
-def _without_self(positions: tuple[int, ...]) -> tuple[int, ...]:
-    return tuple(n - 1 for n in positions if n > 0)
+def _without_self(options: JitOptions, name: str) -> JitOptions:
+    """Options of a bound method, from those of its function, whose first parameter is `name`."""
+    return JitOptions(
+        static_argnums=tuple(n - 1 for n in options.static_argnums if n > 0),
+        static_argnames=tuple(n for n in options.static_argnames if n != name),
+        donate_argnums=tuple(n - 1 for n in options.donate_argnums if n > 0),
+        donate_argnames=tuple(n for n in options.donate_argnames if n != name),
+    )
 
 
 def _joined(own: JitOptions, given: JitOptions) -> JitOptions:

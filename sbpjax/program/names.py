@@ -13,6 +13,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import jax
+import numpy as np
 from jax.tree_util import DictKey, FlattenedIndexKey, GetAttrKey, SequenceKey
 
 
@@ -92,9 +93,15 @@ def closure_names(fn: Any, values: Sequence[Any]) -> list[str]:
             found.setdefault(id(leaf), path)
     names: list[str] = []
     for i, value in enumerate(values):
-        name = found.get(id(value), str(i))
+        name = found.get(id(_held(value)), str(i))
         names.append(f"closure.{name if f'closure.{name}' not in names else i}")
     return names
+
+
+def _held(value: Any) -> Any:
+    """JAX holds a numpy array through a view of its own: the array that the user knows."""
+    base = getattr(value, "base", None) if isinstance(value, np.ndarray) else None
+    return base if isinstance(base, np.ndarray) and base.shape == value.shape else value
 
 
 def _captured(fn: Any) -> Iterator[tuple[str, Any]]:

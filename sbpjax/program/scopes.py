@@ -76,7 +76,7 @@ def nnx_scopes(roots: Mapping[str, Any]) -> Iterator[None]:
     modules: dict[int, Any] = {}
     for name, root in trees.items():
         for path, node in nnx.iter_graph(root):
-            if isinstance(node, nnx.Module) and hasattr(type(node), "__call__") and id(node) not in modules:  # noqa: B004
+            if isinstance(node, nnx.Module) and id(node) not in modules:
                 modules[id(node)] = node
                 setattr(node, PATH_ATTRIBUTE, "/".join(map(str, path if len(trees) == 1 else (name, *path))))
     with contextlib.ExitStack() as undo:
@@ -111,8 +111,9 @@ def _naming_calls(cls: type) -> Iterator[None]:
 def _public_methods(cls: type) -> list[str]:
     """`__call__`, however it is decorated, and the plain methods that a class does not have from nnx itself."""
     bases = [base for base in cls.__mro__ if not issubclass(nnx.Module, base)]
-    names = [name for base in bases for name, value in vars(base).items() if isinstance(value, types.FunctionType)]
-    return ["__call__", *dict.fromkeys(name for name in names if not name.startswith("_"))]
+    methods = [(name, value) for base in bases for name, value in vars(base).items()]
+    plain = [name for name, value in methods if isinstance(value, types.FunctionType) and not name.startswith("_")]
+    return list(dict.fromkeys([name for name, _ in methods if name == "__call__"] + plain))
 
 
 def _in_scope_of_self(method: Any) -> Callable[..., Any]:
