@@ -143,11 +143,9 @@ def identity(operands: Sequence[Any], results: Sequence[Any], **_: Any) -> Rule:
 
 
 @rule("optimization_barrier", "device_put")
-def identities(operands: Sequence[Any], results: Sequence[Any], **_: Any) -> Rule:
-    """Each operand itself; nothing ties their dimensions together."""
-    dims = [names(len(aval.shape), f"x{k}_") for k, aval in enumerate(operands)]
-    everyone = Passes(tuple(range(len(operands))), ANY_OP)
-    return build(text(dims, dims), operands, results, passes=[everyone], flops=0, fusible=True)
+def single_identity(operands: Sequence[Any], results: Sequence[Any], **_: Any) -> Rule | None:
+    """The operand itself. A barrier of several has been taken apart by tracing: they share no dimensions."""
+    return identity(operands, results) if len(operands) == 1 else None
 
 
 @rule("convert_element_type")

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
+from jax.ad_checkpoint import checkpoint_name
 from rule_corpus import Draw, example
 
 from sbpjax.constrain import constrain
@@ -160,12 +161,12 @@ def selected_keys(d: Draw):
 
 @example("optimization_barrier")
 def barriers(d: Draw):
-    return lambda *x: (lax.optimization_barrier(x[0]), lax.optimization_barrier(x)), d.floats(d.size()), d.ints(4)
+    return lax.optimization_barrier, d.floats(d.size())
 
 
 @example("device_put")
 def put(d: Draw):
-    return lambda *x: jax.device_put(x), d.floats(d.size()), d.ints(4)
+    return jax.device_put, d.floats(d.size())
 
 
 @example("sbp_constrain")
@@ -175,7 +176,7 @@ def pinned(d: Draw):
 
 @example("name")
 def named(d: Draw):
-    return lambda x: jax.ad_checkpoint.checkpoint_name(x, "residual"), d.floats(d.size())
+    return lambda x: checkpoint_name(x, "residual"), d.floats(d.size())
 
 
 @example("convert_element_type")
