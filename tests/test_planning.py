@@ -30,9 +30,9 @@ def mlp_arguments(batch: int, width: int = 4096, hidden: int = 16384):
     return params, {"x": shaped(batch, width), "y": shaped(batch, width)}
 
 
-def plan_mlp(batch: int = 64, **options) -> sbpjax.Plan:
+def plan_mlp(batch: int = 64, width: int = 4096, hidden: int = 16384, **options) -> sbpjax.Plan:
     options = {"cluster": "8xh100", "mesh": {"data": 8}, "donate_argnums": 0} | options
-    return sbpjax.plan(mlp_step, *mlp_arguments(batch), **options)
+    return sbpjax.plan(mlp_step, *mlp_arguments(batch, width, hidden), **options)
 
 
 def test_small_batch_finds_column_and_row_split():
@@ -90,9 +90,11 @@ def test_memory_limit_is_kept_and_costs_time():
 
 
 def test_impossible_limit_says_how_much_is_needed_and_by_what():
-    with pytest.raises(sbpjax.InfeasiblePlan, match=r"no plan fits 1\.0 MiB on 8 devices: at least .* are needed") as e:
+    with pytest.raises(
+        sbpjax.InfeasiblePlan, match=r"no plan fits 1\.00 MiB on 8 devices: at least .* are needed"
+    ) as e:
         plan_mlp(memory_limit="1MiB")
-    assert "params." in str(e.value)
+    assert "largest: " in str(e.value) and "MiB" in str(e.value)
 
 
 def test_size_one_axes_are_known_and_split_nothing():

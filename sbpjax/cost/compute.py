@@ -65,8 +65,10 @@ def _fuses_operand(op: Op, rule: Rule | None) -> bool:
     return op.group is None and rule is not None and (rule.fusible or rule.fuses_operands)
 
 
-RENAMING = frozenset({"reshape", "squeeze", "expand_dims", "optimization_barrier", "sbp_constrain", "stop_gradient"})
-"""Primitives whose result is their operand's buffer under another name."""
+RENAMING = frozenset(
+    {"reshape", "squeeze", "expand_dims", "transpose", "optimization_barrier", "sbp_constrain", "stop_gradient"}
+)
+"""Primitives whose result is their operand's buffer under another name (of a transpose: in another layout)."""
 
 
 def renames(op: Op, in_memory: Sequence[bool]) -> bool:
@@ -86,10 +88,9 @@ def traffic(op: Op, in_memory: Sequence[bool]) -> Traffic:
 
 
 def op_flops(graph: Graph, op: Op, rule: Rule | None) -> float:
-    """Floating-point operations of the whole op."""
-    if rule is not None and rule.flops is not None:
-        return rule.flops
-    return float(sum(math.prod(graph.tensors[t].shape) for t in op.outputs))
+    """Operations of the whole op: its rule's count, and at least one for each element that it makes."""
+    elements = 0.0 if op.name in RENAMING else float(sum(math.prod(graph.tensors[t].shape) for t in op.outputs))
+    return elements if rule is None or rule.flops is None else max(elements, rule.flops)
 
 
 def split_ways(signature: Signature, mesh: MeshShape) -> int:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from sbpjax.boxing import route
+from sbpjax.boxing import COLLECTIVES, Route, route
 from sbpjax.cluster import Links
 from sbpjax.cost.compute import renames
 from sbpjax.layout import BodyLayout, Layout
@@ -127,7 +127,7 @@ class _Account:
         def make(buffer: Buffer, moment: int, holder: str) -> None:
             t, v = buffer
             size = self._bytes(graph, body, buffer)
-            if v == 0 and not view.tensors[t] and len(body.versions[t]) == 1:
+            if v == 0 and not view.tensors[t] and not self._collected(graph, body, t):
                 size = 0
             spans[buffer] = _Span(moment, moment, size, holder)
 
@@ -139,8 +139,12 @@ class _Account:
                 assert parent is not None
                 touch((t, parent), moment, holder)
                 make(buffer, moment, f"gathered {roles[t]}" if t in roles else holder)
-                self._transient(graph, body, buffer, moment)
                 found = spans[buffer]
+                path = self._route(graph, body, buffer)
+                if all(step.kind not in COLLECTIVES for step in path.steps) and not spans[root((t, parent))].bytes:
+                    found.bytes = 0  # a slice of what stays in registers stays there
+                if path.peak_bytes:
+                    self.spans.append(_Span(moment, moment, path.peak_bytes, "collective buffers"))
             found.last = max(found.last, moment)
 
         for t in graph.inputs:
@@ -193,11 +197,14 @@ class _Account:
         shape = body.versions[buffer[0]][buffer[1]].placement.local_shape(tensor.shape, self.links.mesh)
         return math.prod(shape) * tensor.itemsize
 
-    def _transient(self, graph: Graph, body: BodyLayout, buffer: Buffer, moment: int) -> None:
+    def _route(self, graph: Graph, body: BodyLayout, buffer: Buffer) -> Route:
         tensor = graph.tensors[buffer[0]]
-        path = route(*body.boxed(*buffer), tensor.shape, tensor.itemsize, self.links)
-        if path.peak_bytes:
-            self.spans.append(_Span(moment, moment, path.peak_bytes, "collective buffers"))
+        return route(*body.boxed(*buffer), tensor.shape, tensor.itemsize, self.links)
+
+    def _collected(self, graph: Graph, body: BodyLayout, t: int) -> bool:
+        """Whether a collective reads the tensor as its op makes it; only then must it be in memory for its boxings."""
+        children = [v for v, version in enumerate(body.versions[t]) if version.parent == 0]
+        return any(step.kind in COLLECTIVES for v in children for step in self._route(graph, body, (t, v)).steps)
 
 
 def _name_long_lived(spans: Mapping[Buffer, _Span], graph: Graph) -> None:

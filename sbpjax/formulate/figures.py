@@ -36,7 +36,7 @@ def estimate(
     found = collectives(decoded.boxings, layout, links)
     compute = _compute_seconds(formulation, formulation.region, solution)
     # Boxings that turned out to be the same are emitted once, so the sum can be below what the solver counted.
-    step = compute + sum(c.count * c.exposed_seconds for c in found)
+    step = compute + _holding_seconds(formulation, solution) + sum(c.count * c.exposed_seconds for c in found)
     high = peak(program, layout, in_memory(formulation.region.options), links)
     return Estimate(
         step_seconds=step,
@@ -91,6 +91,11 @@ def _compute_seconds(formulation: Formulation, region: Region, solution: Solutio
     seconds = formulation.problem.node_seconds
     total = sum(float(seconds[n][solution.choice[n]]) for n in region.op_nodes if n >= 0)
     return total + sum(_compute_seconds(formulation, scan.body, solution) for scan in region.scans.values())
+
+
+def _holding_seconds(formulation: Formulation, solution: Solution) -> float:
+    seconds = formulation.problem.node_seconds
+    return sum(float(seconds[held.node][solution.choice[held.node]]) for held in formulation.inputs)
 
 
 class _Whole(NamedTuple):

@@ -45,25 +45,29 @@ def occupy(draft: Draft, region: Region, program: Program, end: int) -> None:
 
 def _occupy_region(draft: Draft, region: Region) -> None:
     graph = region.options.graph
-    # An input seen through a barrier or a reshape is still the caller's buffer.
-    renamed = {
-        op.outputs[0] for op in graph.ops if renames(op, region.options.in_memory) and op.inputs[0] in region.inputs
-    }
+    # An input seen through a barrier or a reshape is still the caller's buffer. Any other tensor that an op renames hands
+    # its buffer on: the new name is charged from the next moment.
+    renaming = {i for i, op in enumerate(graph.ops) if renames(op, region.options.in_memory)}
+    renamed = {graph.ops[i].outputs[0] for i in renaming}
+    still_arguments = {graph.ops[i].outputs[0] for i in renaming if graph.ops[i].inputs[0] in region.inputs}
     for t, tensor in enumerate(graph.tensors):
         uses = region.uses(t)
-        if not uses or not region.options.in_memory[t] or t in renamed:
+        if not uses or not region.options.in_memory[t] or t in still_arguments:
             continue
         made, kept = region.holders[t], region.kept(t)
         first, last = min(u.first for u in uses), max(u.last for u in uses)
         if t not in region.inputs:
-            until = first if kept is not made else last
-            draft.occupy(made.node, region.made_at.get(t, 0), until, local_bytes(draft, made.placements, tensor))
+            # Where the home takes over, the tensor as it was made is mostly the same buffer.
+            until = max(first - 1, region.made_at[t]) if kept is not made else last
+            start = region.made_at[t] + (t in renamed)
+            if start <= until:
+                draft.occupy(made.node, start, until, local_bytes(draft, made.placements, tensor))
         if kept is not made:
             draft.occupy(kept.node, first, last, local_bytes(draft, kept.placements, tensor))
         # A copy, or what an op asks for, is charged for what it has more than the least that its source can have.
         least = local_bytes(draft, kept.placements, tensor).min()
         for u in uses:
-            if (t, u.phase) not in region.copies:
+            if (t, u.phase) not in region.copies and u.i not in renaming:
                 asked = region.asking(u.i, u.k)
                 extra = np.maximum(local_bytes(draft, asked.placements, tensor) - least, 0.0)
                 draft.occupy(asked.node, u.first, u.last, extra)
