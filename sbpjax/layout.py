@@ -7,7 +7,7 @@ boxing that several ops share happens once.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from sbpjax.rules.rule import Signature
@@ -50,6 +50,17 @@ class BodyLayout:
     results: tuple[int, ...]
     result_placements: tuple[Placement, ...]
     bodies: Mapping[int, BodyLayout] = field(default_factory=dict)
+
+    def at(self, path: Sequence[int]) -> BodyLayout:
+        """The layout of the loop body at a path of scans, outermost first; this one for the empty path."""
+        return self.bodies[path[0]].at(path[1:]) if path else self
+
+    def boxed(self, tensor: int, version: int) -> tuple[Placement, Placement]:
+        """From which placement to which a version (not version 0) is boxed."""
+        made = self.versions[tensor][version]
+        if made.parent is None:
+            raise ValueError(f"version {version} of tensor {tensor} is not boxed from another")
+        return self.versions[tensor][made.parent].placement, made.placement
 
 
 @dataclass(frozen=True, eq=False)
