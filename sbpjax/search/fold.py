@@ -80,7 +80,8 @@ def _refined(
     radius: int,
 ) -> tuple[Indices, Indices]:
     """Colours after `radius - 1` and `radius` rounds."""
-    first = np.array([[network.costs[n], network.usages[n]] for n in nodes], dtype=np.int64).reshape(-1, 2)
+    looks = [[network.costs[n], network.usages[n], network.kinds[n]] for n in nodes]
+    first = np.array(looks, dtype=np.int64).reshape(-1, 3)
     colour = _numbered(first)
     coarse = colour
     here, there = np.concatenate([source, target]), np.concatenate([target, source])
@@ -118,7 +119,8 @@ def folded(network: Network, fold: Quotient) -> Network:
         costs[c] = pool.vector(pool.values(network.costs[model]) * count)
         usage = network.usages[model]
         usages[c] = usage if usage == NO_USAGE else pool.usage(pool.values(usage) * count)
-    small = Network(pool, costs, {c: {} for c in costs}, usages, network.limits.copy(), network.constant)
+    kinds = [network.kinds[model] for model in fold.models]
+    small = Network(pool, costs, {c: {} for c in costs}, usages, network.limits.copy(), kinds, network.constant)
     class_of = dict(zip(fold.nodes, fold.classes.tolist(), strict=True))
     counts: dict[tuple[int, int, int], int] = {}
     for a in fold.nodes:

@@ -91,9 +91,7 @@ def _without_seconds(problem: Problem) -> Problem:
 
     nodes = [forbidden(cost) for cost in problem.node_seconds]
     tables = [forbidden(table) for table in problem.tables]
-    edges = [
-        replace(edge, weight=1.0) for edge in problem.edges if edge.weight > 0 and np.isinf(tables[edge.table]).any()
-    ]
+    edges = [replace(edge, weight=1.0) for edge in problem.edges if np.isinf(tables[edge.table]).any()]
     return replace(problem, node_seconds=nodes, edges=edges, tables=tables)
 
 

@@ -24,6 +24,7 @@ class Network:
         links: node to neighbour to table, oriented: rows are the node's options.
         usages: node to its bytes in each memory row, or NO_USAGE.
         limits: how many bytes each memory row has for the nodes that are left.
+        kinds: of each node; only nodes of one kind are folded together.
         constant: seconds that every choice costs.
     """
 
@@ -32,6 +33,7 @@ class Network:
     links: dict[int, dict[int, int]]
     usages: dict[int, int]
     limits: NDArray[np.float64]
+    kinds: Sequence[int]
     constant: float = 0.0
 
     def options(self, node: int) -> int:
@@ -54,7 +56,9 @@ class Network:
     def copy(self) -> Network:
         """A network of its own over the same pool."""
         links = {node: dict(others) for node, others in self.links.items()}
-        return Network(self.pool, dict(self.costs), links, dict(self.usages), self.limits.copy(), self.constant)
+        return Network(
+            self.pool, dict(self.costs), links, dict(self.usages), self.limits.copy(), self.kinds, self.constant
+        )
 
     def seconds(self, choice: Sequence[int] | NDArray[np.intp] | dict[int, int]) -> float:
         """The cost of a choice, indexed by node."""
@@ -96,10 +100,10 @@ def network_of(problem: Problem, moments: Sequence[int] = (), limit_bytes: float
     vectors = _interned(pool.vector, problem.node_seconds)
     tables = _interned(pool.table, problem.tables)
     links: dict[int, dict[int, int]] = {node: {} for node in range(len(vectors))}
-    network = Network(pool, dict(enumerate(vectors)), links, usages, limits)
+    kinds = tuple(problem.kinds) or (0,) * len(vectors)
+    network = Network(pool, dict(enumerate(vectors)), links, usages, limits, kinds)
     for edge in problem.edges:
-        if edge.weight > 0:
-            network.connect(edge.source, edge.target, pool.scaled(tables[edge.table], edge.weight))
+        network.connect(edge.source, edge.target, pool.scaled(tables[edge.table], edge.weight))
     return network
 
 

@@ -93,10 +93,15 @@ class Pool:
         return self._once(("table_sum", *key), lambda: self.table(self.entries(first) + self.entries(second)))
 
     def scaled(self, table: int, weight: float) -> int:
-        """A table with all entries times `weight` (positive)."""
+        """A table with all entries times `weight`; what is forbidden stays so, whatever the weight."""
         if weight == 1:
             return table
-        return self._once(("scaled", table, weight), lambda: self.table(self.entries(table) * weight))
+        return self._once(("scaled", table, weight), lambda: self._scaled(table, weight))
+
+    def _scaled(self, table: int, weight: float) -> int:
+        entries = self.entries(table)
+        finite = np.isfinite(entries)
+        return self.table(np.where(finite, np.where(finite, entries, 0.0) * weight, np.inf))
 
     def row(self, table: int, index: int) -> int:
         """One row of a table, as a vector."""

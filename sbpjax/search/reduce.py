@@ -210,9 +210,7 @@ def _eliminated(network: Network, node: int) -> Step | None:
             network.costs[other] = pool.sum(network.costs[other], pool.row(table, 0))
         if usage != NO_USAGE:
             network.limits = network.limits - pool.values(usage)[:, 0]
-        network.constant += float(pool.values(vector)[0])
-        network.remove(node)
-        return Fixed(node, 0)
+        return _fix(network, node, 0)
     for other, table in links.items():
         function = pool.function(table ^ 1)
         if function is not None:
@@ -220,10 +218,7 @@ def _eliminated(network: Network, node: int) -> Step | None:
     if usage != NO_USAGE:
         return None
     if not links:
-        best = int(pool.values(vector).argmin())
-        network.constant += float(pool.values(vector)[best])
-        network.remove(node)
-        return Fixed(node, best)
+        return _fix(network, node, int(pool.values(vector).argmin()))
     if len(links) == 1:
         ((other, table),) = links.items()
         network.costs[other] = pool.sum(network.costs[other], pool.leaf(table ^ 1, vector))
@@ -232,6 +227,16 @@ def _eliminated(network: Network, node: int) -> Step | None:
     if len(links) == 2:
         return _bridge(network, node)
     return None
+
+
+def _fix(network: Network, node: int, option: int) -> Step:
+    """Take a node out whose option no longer matters to others."""
+    seconds = float(network.pool.values(network.costs[node])[option])
+    if seconds == np.inf:
+        raise Contradiction(node)
+    network.constant += seconds
+    network.remove(node)
+    return Fixed(node, option)
 
 
 def _contract(network: Network, node: int, other: int, function: Indices) -> Step:
