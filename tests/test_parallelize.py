@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -59,7 +61,7 @@ def test_steps_equal_those_of_one_device(strategy, emitter):
     got = run(step, init_state(jax.random.key(0)))
     wanted = run(jax.jit(train_step), init_state(jax.random.key(0)))
     close(got, wanted)
-    assert sum(step.plan.mesh_shape.values()) >= 8
+    assert math.prod(step.plan.mesh_shape.values()) == 8
 
 
 def test_decorator_with_and_without_options():
@@ -146,7 +148,7 @@ def test_init_bears_the_state_split_and_equal(strategy):
     )
     mesh = plan.make_mesh()
     state = sbpjax.init(init_state, jax.random.key(0), plan=plan, mesh=mesh)
-    wanted = init_state(jax.random.key(0))
+    wanted = jax.jit(init_state)(jax.random.key(0))
     for a, b in zip(jax.tree.leaves(state), jax.tree.leaves(wanted), strict=True):
         np.testing.assert_array_equal(np.asarray(a), np.asarray(b))
     for x, sharding in zip(jax.tree.leaves(state), jax.tree.leaves(plan.in_shardings(mesh)[0]), strict=True):
@@ -170,5 +172,5 @@ def test_init_of_another_state_names_the_leaf():
 def test_emitted_step_refuses_other_shapes_by_name():
     plan = sbpjax.plan(train_step, init_state(jax.random.key(0)), batch(), mesh={"data": 8})
     step = plan.emit(plan.make_mesh())
-    with pytest.raises(sbpjax.ArgumentMismatch, match=r"\bx\b.*\(8, 32\)"):
+    with pytest.raises(sbpjax.ArgumentMismatch, match=r"x was float32\[16,32\].* is float32\[8,32\]"):
         step(init_state(jax.random.key(0)), batch(8))
