@@ -16,6 +16,7 @@ from flax.nnx.transforms import compilation as nnx_compilation
 from jax._src import core, source_info_util
 from jax._src.interpreters import partial_eval
 from jax._src.lax import lax as lax_internal
+from jax._src.state.types import AbstractRef
 from jax.extend.core import Literal as Literal
 
 ShapedArray: Any = core.ShapedArray
@@ -71,6 +72,16 @@ def is_jaxpr(value: Any) -> bool:
 def without_dead_code(jaxpr: Any) -> Any:
     """An open jaxpr without equations that nobody reads, also inside loops; inputs and outputs stay."""
     return partial_eval.dce_jaxpr(jaxpr, True, instantiate=True)[0]
+
+
+def is_ref(aval: Any) -> bool:
+    """Whether this is the abstract value of a mutable array."""
+    return isinstance(aval, AbstractRef)
+
+
+def captured_tracers(traced: Any) -> Sequence[Any]:
+    """Values of another trace, still going on or over, that a traced function has closed over."""
+    return traced._consts
 
 
 def has_effects(eqn: Any) -> bool:
@@ -141,6 +152,11 @@ NnxTreeJitted: tuple[Any, ...] = (nnx_compilation.SimpleJitWrapped, nnx_compilat
 def is_nnx_node(x: Any) -> bool:
     """Whether nnx treats this as a stateful object (a module, optimizer, metric, rngs or variable)."""
     return graphlib.is_graph_node(x) or isinstance(x, variablelib.Variable)
+
+
+def is_mutable_array(x: Any) -> bool:
+    """Whether this is a `jax.Ref`."""
+    return variablelib.is_array_ref(x)
 
 
 def nnx_hijax(x: Any) -> bool:

@@ -6,10 +6,10 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
 import sbpjax
 from sbpjax.cli.meshes import parse_mesh
+from sbpjax.cli.screen import screen
 from sbpjax.cli.targets import function_and_arguments
 from sbpjax.report import renderable
 
@@ -43,7 +43,7 @@ def plan(
         memory_limit=memory_limit,
         donate_argnums=donate or None,
     )
-    console = Console()
+    console = screen()
     console.print(renderable(made))
     if save is not None:
         made.save(save)

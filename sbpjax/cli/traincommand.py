@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -14,6 +15,7 @@ from rich.text import Text
 
 import sbpjax
 from sbpjax.cli.devices import provide
+from sbpjax.cli.screen import screen
 from sbpjax.errors import InfeasiblePlan
 from sbpjax.report import renderable
 from sbpjax.report.units import format_bytes, format_seconds
@@ -31,7 +33,7 @@ def train(
     ] = None,
 ) -> None:
     """Train a model by a recipe, on all devices, with a searched layout."""
-    console = Console()
+    console = screen()
     checked = recipefile.load(recipe, overrides or ())
     if checked.cluster is not None:
         provide(sbpjax.Cluster.parse(checked.cluster))
@@ -79,13 +81,38 @@ def _show_tight(console: Console, experiment: run.Experiment, tight: Tight) -> N
         console.print(f"strategy {tight.below} would fit, too: lower tight.fraction to see another plan\n")
     except InfeasiblePlan as refusal:
         console.print(Text(f"strategy {tight.below}: {refusal}\n", "yellow"))
-    _show_plan(console, lambda: run.plan_step(experiment, memory_limit=limit))
+    try:
+        _show_plan(console, lambda: run.plan_step(experiment, memory_limit=limit))
+    except InfeasiblePlan as refusal:  # the run itself has the recipe's own limit
+        console.print(Text(f"strategy {experiment.recipe.strategy}: {refusal}", "yellow"))
 
 
 def _show_run(
     console: Console, experiment: run.Experiment, where: str, go: Callable[[run.Report], run.Curve]
 ) -> run.Curve:
-    """Run with a progress bar, and say what came of it."""
+    """Run, show how it goes, and say what came of it."""
+    with _progress(console, where, experiment.recipe.steps) as report:
+        curve = go(report)
+    console.print(
+        f"{where}: loss {curve.losses[0]:.3f} → {curve.final_loss:.3f} nats a byte, "
+        f"{format_seconds(curve.step_seconds)} a step ({format_seconds(curve.seconds[0])} the first, which compiles)",
+        highlight=False,
+        soft_wrap=True,
+    )
+    return curve
+
+
+@contextmanager
+def _progress(console: Console, where: str, steps: int) -> Iterator[run.Report]:
+    """A bar with loss and step time; where nothing can be redrawn, a line at every tenth of the way."""
+    if not console.is_terminal:
+
+        def line(step: int, loss: float, seconds: float) -> None:
+            if (step + 1) * 10 // steps > step * 10 // steps:
+                console.print(f"  step {step + 1}/{steps}  loss {loss:.3f}  {format_seconds(seconds)}", highlight=False)
+
+        yield line
+        return
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -93,19 +120,13 @@ def _show_run(
         TextColumn("{task.fields[measured]}"),
         TimeRemainingColumn(),
     )
-    with Progress(*columns, console=console, transient=True) as progress:
-        task = progress.add_task(where, total=experiment.recipe.steps, measured="compiling")
+    with Progress(*columns, console=console, transient=True) as bar:
+        task = bar.add_task(where, total=steps, measured="compiling")
 
-        def report(step: int, loss: float, seconds: float) -> None:
-            progress.update(task, completed=step + 1, measured=f"loss {loss:.3f}, {format_seconds(seconds)} a step")
+        def redraw(step: int, loss: float, seconds: float) -> None:
+            bar.update(task, completed=step + 1, measured=f"loss {loss:.3f}, {format_seconds(seconds)} a step")
 
-        curve = go(report)
-    console.print(
-        f"{where}: loss {curve.losses[0]:.3f} → {curve.final_loss:.3f} nats a byte, "
-        f"{format_seconds(curve.step_seconds)} a step ({format_seconds(curve.seconds[0])} the first, which compiles)",
-        highlight=False,
-    )
-    return curve
+        yield redraw
 
 
 def _conclude(console: Console, agreement: run.Agreement, steps: int) -> None:

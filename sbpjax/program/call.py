@@ -182,7 +182,10 @@ class PlainCall:
 
     def _check_leaf(self, path: str, argument: str, leaf: Any) -> None:
         try:
-            compat.aval_of(leaf)
+            if compat.is_ref(compat.aval_of(leaf)):
+                raise NotTraceable(
+                    f"{self.name}: {path} is a mutable array (jax.Ref): pass and return its value instead"
+                )
         except TypeError as error:
             raise NotTraceable(
                 f"{self.name}: {path} is a {type(leaf).__name__}, not an array: name {argument} in static_argnums, "

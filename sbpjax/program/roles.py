@@ -93,7 +93,7 @@ def _role(leaf: LeafFacts, read: set[Phase], differentiated: bool, weights: set[
         return "parameter" if _is_floating_array(leaf.aval) else "other"
     if not leaf.carried:
         if leaf.argument in weights:
-            return "parameter"
+            return "parameter" if leaf.aval.ndim or _is_floating(leaf.aval) else "other"
         return "batch" if leaf.aval.ndim else "other"
     if not differentiated:
         return "batch" if leaf.alone else "other"

@@ -53,6 +53,7 @@ def trace(
         if (refusal := _refusal(call.name, error)) is None:
             raise
         raise refusal from error
+    _check_closure(call.name, traced)
     return assemble(call, args, kwargs, traced)
 
 
@@ -82,6 +83,18 @@ def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:
     """Shape and dtype of a leaf, without its sharding."""
     aval = compat.aval_of(leaf)
     return jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type)
+
+
+def _check_closure(name: str, traced: Any) -> None:
+    """Refuse a function that closes over what cannot be an input."""
+    if compat.captured_tracers(traced):
+        raise NotTraceable(
+            f"{name} uses a value that belongs to another traced function, stored outside of that function or enclosing "
+            "this one: return the value or pass it as an argument"
+        )
+    jaxpr, _ = compat.opened(traced.jaxpr)
+    if any(compat.is_ref(var.aval) for var in jaxpr.constvars):
+        raise NotTraceable(f"{name} closes over a mutable array (jax.Ref): pass and return its value instead")
 
 
 _REMEDIES = {

@@ -13,20 +13,24 @@ Parts: TypeAlias = tuple[tuple[str, ...], ...]
 """For each component of a path, the values that it takes, in order of appearance."""
 
 
-def merge(paths: Iterable[tuple[str, Hashable]]) -> list[tuple[str, list[int]]]:
+def merge(paths: Iterable[tuple[str, Hashable]], separator: str = ".") -> list[tuple[str, list[int]]]:
     """Merge paths of one class that differ in one component, again and again.
 
     Args:
         paths: each path with its class, in the order to keep.
+        separator: what stands between components.
 
     Returns:
         For each pattern, the positions that it stands for; patterns in the order of their first path.
     """
     classes: dict[Hashable, dict[Parts, list[int]]] = {}
     for position, (path, kind) in enumerate(paths):
-        parts = tuple((part,) for part in re.split(r"[./]", path))
+        parts = tuple((part,) for part in path.split(separator))
         classes.setdefault(kind, {}).setdefault(parts, []).append(position)
-    rows = [(pattern(parts), found) for members in classes.values() for parts, found in _merged(members).items()]
+    rows = []
+    for members in classes.values():
+        for parts, found in _merged(members).items():
+            rows.append((separator.join(_component(values) for values in parts), found))
     return sorted(rows, key=lambda row: row[1][0])
 
 
@@ -62,12 +66,8 @@ def _along(members: Mapping[Parts, list[int]], k: int, numbered: bool) -> Mappin
     return out
 
 
-def pattern(parts: Parts) -> str:
-    """`layers_{0..3}.{query,key}.kernel`."""
-    return ".".join(_component(values) for values in parts)
-
-
 def _component(values: Sequence[str]) -> str:
+    """`layers_{0..3}`, `{query,key}`."""
     if len(values) == 1:
         return values[0]
     split = [re.fullmatch(r"(.*?)(\d+)", value) for value in values]

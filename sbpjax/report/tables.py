@@ -119,17 +119,16 @@ def intermediates(plan: Plan) -> Section:
 
 def communication(plan: Plan) -> Section:
     """Collectives, equal ones together, the dearest first."""
-    groups: dict[tuple[str, ...], list[Collective]] = {}
-    for c in plan.collectives:
-        where = star(c.source.module) or "top level"
-        groups.setdefault((c.kind, " ".join(c.axes), f"{where} ({c.source.phase})", c.change), []).append(c)
-    ordered = sorted(groups.items(), key=lambda item: (-sum(c.count * c.exposed_seconds for c in item[1]), item[0]))
-    rows = [(*key, *_totals(members)) for key, members in ordered[:MOST_ROWS]]
-    if rest := [c for _, members in ordered[MOST_ROWS:] for c in members]:
-        rows.append((f"{len(ordered) - MOST_ROWS} smaller rows", "", "", "", *_totals(rest)))
+    found = plan.collectives
+    places = ((star(c.source.module) or "top level", (c.kind, c.axes, c.change, c.source.phase)) for c in found)
+    groups = [(where, [found[i] for i in members]) for where, members in merge(places, "/")]
+    groups.sort(key=lambda group: -sum(c.count * c.exposed_seconds for c in group[1]))
+    rows = [_collective(where, members) for where, members in groups[:MOST_ROWS]]
+    if rest := [c for _, members in groups[MOST_ROWS:] for c in members]:
+        rows.append((f"{len(groups) - MOST_ROWS} smaller rows", "", "", "", *_totals(rest)))
     if len(rows) > 1:
-        rows.append(("total", "", "", "", *_totals(plan.collectives)))
-    columns = ("collective", "axes", "where", "change", ">count", ">bytes", ">time", ">not hidden")
+        rows.append(("total", "", "", "", *_totals(found)))
+    columns = ("collective", "axes", "change", "where", ">count", ">bytes", ">time", ">not hidden")
     return Section("Communication in one step", columns, tuple(rows), "" if rows else "Nothing is communicated.")
 
 
@@ -180,6 +179,24 @@ def _made(graph: Any, body: Any) -> Iterable[tuple[Any, Placement]]:
             yield graph.tensors[t], body.versions[t][0].placement
         if op.body is not None:
             yield from _made(op.body, body.bodies[i])
+
+
+def _collective(where: str, members: Sequence[Collective]) -> tuple[str, ...]:
+    c = members[0]
+    return (
+        c.kind.replace("_", "-"),
+        " ".join(c.axes),
+        change(c.change, c.axes),
+        f"{where} ({c.source.phase})",
+        *_totals(members),
+    )
+
+
+def change(text: str, axes: Sequence[str]) -> str:
+    """What a boxing `data=P(sum) -> data=S(0)` changes on the axes of one of its collectives: `P(sum) → S(0)`."""
+    before, after = (dict(word.split("=") for word in side.split() if "=" in word) for side in text.split(" -> "))
+    pairs = dict.fromkeys((before.get(axis, "B"), after.get(axis, "B")) for axis in axes)
+    return ", ".join(f"{a} → {b}" for a, b in pairs)
 
 
 def _totals(members: Sequence[Collective]) -> tuple[str, str, str, str]:

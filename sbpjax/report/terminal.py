@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from typing import TYPE_CHECKING
 
 from rich import box
@@ -18,6 +19,9 @@ if TYPE_CHECKING:
 
 WIDTH = 120
 """Columns of `str(plan)`, whatever the terminal: the same plan prints the same text."""
+
+BROKEN = {"path": 56, "where": 44, "why": 40, "dearest at": 40}
+"""Columns whose cells are broken into lines of so many characters; the others keep theirs whole."""
 
 
 def renderable(plan: Plan) -> RenderableType:
@@ -40,6 +44,17 @@ def text(plan: Plan, width: int = WIDTH) -> str:
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 
+def broken(cell: str, width: int) -> str:
+    """The cell in lines of at most `width` characters, broken after a dot, slash, comma or space where there is one."""
+    lines = [""]
+    for piece in re.findall(r"[^./, ]*[./, ]*", cell):
+        if lines[-1].strip() and len(lines[-1]) + len(piece.rstrip()) > width:
+            lines[-1] = lines[-1].rstrip()
+            lines.append("  ")
+        lines[-1] += piece
+    return "\n".join(lines)
+
+
 def _table(section: Section) -> RenderableType:
     parts: list[RenderableType] = [Text(section.title, style="bold")]
     if section.rows:
@@ -49,11 +64,12 @@ def _table(section: Section) -> RenderableType:
             table.add_column(
                 column.removeprefix(">"),
                 justify="right" if right else "left",
-                no_wrap=right,
+                no_wrap=column not in BROKEN,
                 overflow="fold",
             )
         for row in section.rows:
-            table.add_row(*(Text(cell) for cell in row))
+            cells = zip(section.columns, row, strict=True)
+            table.add_row(*(Text(broken(cell, BROKEN[c]) if c in BROKEN else cell) for c, cell in cells))
         parts.append(table)
     if section.note:
         parts.append(Text(f" {section.note}"))

@@ -8,11 +8,12 @@ device mesh is needed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from itertools import product
 from typing import Any, TypeAlias
 
 import jax
-import jax.extend.core
 import jax.numpy as jnp
 import numpy as np
 from numpy.typing import NDArray
@@ -65,9 +66,8 @@ def check_rule(
 
     found = signatures(rule, mesh, [x.shape for x in operands], [x.shape for x in expected])
     values, wanted = [_Value(x) for x in operands], [_Value(x) for x in expected]
-    compiled: dict[str, Any] = {}
     for signature in found:
-        got = _run(op, rule, signature, mesh, values, wanted, np.random.default_rng(seed), compiled)
+        got = _run(op, rule, signature, mesh, values, wanted, np.random.default_rng(seed))
         for k, (value, want) in enumerate(zip(got, wanted, strict=True)):
             if isinstance(value, str):
                 problem = value
@@ -107,7 +107,6 @@ def _run(
     operands: Sequence[_Value],
     expected: Sequence[_Value],
     rng: np.random.Generator,
-    compiled: dict[str, Any],
 ) -> Iterator[NDArray[Any] | str]:
     """The results put together, or what is wrong with them."""
 
@@ -123,7 +122,7 @@ def _run(
             lambda axes: _linear(axes, coordinates, mesh),
         )
 
-    run = local if rule.local is None else _Compiled(local, compiled)
+    run = local if rule.local is None else _AsOne(local)
     decomposed = [decompose(x.array, p, mesh, rng) for x, p in zip(operands, signature.operands, strict=True)]
     devices = [dict(zip(mesh, at, strict=True)) for at in product(*map(range, mesh.values()))]
     parts: list[list[NDArray[Any]]] = [[] for _ in expected]
@@ -139,24 +138,31 @@ def _run(
         yield recombine(held, placement, devices, mesh, whole.array.shape, whole.array.dtype)
 
 
-class _Compiled:
-    """A local implementation compiled as one, as it is in emission: coordinates are traced.
+class _AsOne:
+    """A local implementation compiled as one, as it is in emission: coordinates are traced."""
 
-    Signatures often differ only in which axis does what: those with the same jaxpr share a function in `compiled`.
-    """
-
-    def __init__(self, local: Callable[..., list[Any]], compiled: dict[str, Any]) -> None:
+    def __init__(self, local: Callable[..., list[Any]]) -> None:
         self.local = local
-        self.compiled = compiled
         self.function: Any = None
 
     def __call__(self, coordinates: Coordinates, parts: Sequence[Any]) -> list[Any]:
+        flat, tree = jax.tree.flatten((coordinates, parts))
         if self.function is None:
-            jaxpr = jax.make_jaxpr(self.local)(coordinates, parts)
-            function = jax.jit(jax.extend.core.jaxpr_as_fun(jaxpr))
-            # Constants do not show in a jaxpr's text.
-            self.function = function if jaxpr.consts else self.compiled.setdefault(str(jaxpr), function)
-        return self.function(*jax.tree.leaves((coordinates, parts)))
+            lowered = jax.jit(lambda *flat: self.local(*tree.unflatten(flat)), keep_unused=True).lower(*flat)
+            self.function = _compiled(_Lowered(lowered.as_text(), lowered))
+        return self.function(*flat)
+
+
+@dataclass(frozen=True)
+class _Lowered:
+    text: str
+    lowered: Any = field(compare=False)
+
+
+@lru_cache(maxsize=1 << 10)
+def _compiled(local: _Lowered) -> Any:
+    """Signatures often differ only in which axis does what, and then share one compiled function."""
+    return local.lowered.compile()
 
 
 def _linear(axes: Sequence[str], device: Coordinates, mesh: MeshShape) -> Any:
@@ -191,7 +197,7 @@ def decompose(
     # One device holds each extreme; the others hold something that it beats, taken from elsewhere in the tensor.
     beaten = np.fmin if placement.op == "max" else np.fmax
     owner = rng.integers(0, n, array.shape)
-    shuffled = [rng.permutation(array.reshape(-1)).reshape(array.shape) for _ in range(n)]
+    shuffled = [rng.permutation(np.array(array).reshape(-1)).reshape(array.shape) for _ in range(n)]
     return [np.where(owner == i, array, beaten(array, shuffled[i])) for i in range(n)]
 
 

@@ -60,7 +60,7 @@ def conv(
         whole=whole,
         passes=[Passes((0,)), Passes((1,))],
         flops=flops,
-        local=_local_conv,
+        local=_local_conv if max(feature_group_count, batch_group_count) > 1 else None,
     )
 
 

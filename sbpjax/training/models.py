@@ -129,4 +129,7 @@ class DecoderLM(nn.Module):
             for i in range(self.layers):
                 x = block(self.heads, self.hidden, self.dropout, name=f"layers_{i}")(x, train)
         x = nn.RMSNorm(name="norm")(x)
-        return embed.attend(x) if self.tied else nn.Dense(self.vocab, use_bias=False, name="logits")(x)
+        if self.tied:
+            return embed.attend(x)
+        small = nn.initializers.normal(0.02)  # the first guess is close to uniform
+        return nn.Dense(self.vocab, use_bias=False, kernel_init=small, name="logits")(x)

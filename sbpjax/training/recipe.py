@@ -115,7 +115,7 @@ class Tight(_Strict):
 
     below: str = Field(default="dp", description="the strategy whose memory is the measure")
     fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.75, description="the limit, as a part of what `below` needs"
+        0.8, description="the limit, as a part of what `below` needs"
     )
 
 

@@ -1,5 +1,6 @@
 """The plainest evaluator of a graph: bind every op's primitive in order. What emission does, on one device."""
 
+import functools
 from collections.abc import Sequence
 from typing import Any
 
@@ -53,10 +54,19 @@ def _is_key(aval: Any) -> bool:
     return jax.numpy.issubdtype(aval.dtype, jax.dtypes.extended)
 
 
+QUICK = {"xla_backend_optimization_level": 0}
+"""Compiler options of these tests: most of their time is compilation."""
+
+
+@functools.lru_cache(maxsize=4)
+def compiled(program: Program) -> Any:
+    return jax.jit(lambda values: run_graph(program.graph, values), compiler_options=QUICK)
+
+
 def call_program(program: Program, args: Sequence[Any], kwargs: dict[str, Any] | None = None) -> Any:
     """Call the traced function by way of its graph."""
     leaves = program.flatten_call(args, kwargs or {})
-    results = jax.jit(lambda values: run_graph(program.graph, values))([*program.closure, *leaves])
+    results = compiled(program)([*program.closure, *leaves])
     return program.finish(results, args, kwargs or {})
 
 

@@ -8,7 +8,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
-from binding import assert_same, call_program
+from binding import QUICK, assert_same, call_program
 from flax import nnx
 from flax.training.train_state import TrainState
 from hypothesis import given, settings
@@ -43,15 +43,12 @@ class Block(nn.Module):
 
 
 class Unrolled(nn.Module):
-    remat: bool = False
-
     @nn.compact
     def __call__(self, tokens):
         embed = nn.Embed(16, 8, param_dtype=jnp.float64)
         x = embed(tokens)
-        block = nn.remat(Block) if self.remat else Block
         for i in range(2):
-            x, _ = block(name=f"layers_{i}")(x)
+            x, _ = nn.remat(Block)(name=f"layers_{i}")(x)
         return embed.attend(x)
 
 
@@ -80,21 +77,19 @@ def linen_step(state, tokens, key):
 
 def linen_arguments(model):
     tokens = jax.random.randint(jax.random.key(1), (4, 5), 0, 16)
-    params = model.init({"params": jax.random.key(0), "dropout": jax.random.key(2)}, tokens)["params"]
+    init = jax.jit(model.init, compiler_options=QUICK)
+    params = init({"params": jax.random.key(0), "dropout": jax.random.key(2)}, tokens)["params"]
     return TrainState.create(apply_fn=model.apply, params=params, tx=optax.adamw(1e-2)), tokens, jax.random.key(3)
 
 
-@pytest.mark.parametrize("model", [Unrolled(), Unrolled(remat=True), Scanned()], ids=["unrolled", "remat", "scanned"])
+@pytest.mark.parametrize("model", [Unrolled(), Scanned()], ids=["unrolled", "scanned"])
 def test_linen_train_steps_are_the_same(model):
     args = linen_arguments(model)
     program = trace(linen_step, args)
-    step = jax.jit(linen_step)
-    expected = actual = args[0]
-    for _ in range(2):
-        expected, expected_metrics = step(expected, *args[1:])
-        actual, metrics = call_program(program, (actual, *args[1:]))
-        assert_same(metrics, expected_metrics, rtol=TOLERANCE)
-    assert_same(actual, expected, rtol=TOLERANCE)
+    state, metrics = jax.jit(linen_step, compiler_options=QUICK)(*args)
+    second = (state, *args[1:])
+    assert_same(call_program(program, args), (state, metrics), rtol=TOLERANCE)
+    assert len(program.flatten_call(second, {})) == len(program.leaves)
 
 
 class NnxBlock(nnx.Module):
@@ -141,14 +136,15 @@ def nnx_step(model, optimizer, metrics, tokens):
     return loss, model
 
 
-@pytest.mark.parametrize("wrap", [lambda fn: fn, nnx.jit], ids=["plain", "nnx.jit"])
-def test_nnx_objects_are_updated_in_place_as_by_nnx_jit(wrap, float32):
+def test_nnx_objects_are_updated_in_place_as_by_nnx_jit(float32):
     tokens = jax.random.randint(jax.random.key(1), (4, 5), 0, 16)
     expected, actual = nnx_state(), nnx_state()
-    program = trace(wrap(nnx_step), (*actual, tokens))
+    program = trace(nnx_step, (*actual, tokens))
     assert program.mutates
+    assert trace(nnx.jit(nnx_step), (*actual, tokens)).fingerprint == program.fingerprint
+    jitted = nnx.jit(nnx_step)
     for _ in range(2):
-        expected_loss, expected_model = nnx.jit(nnx_step)(*expected, tokens)
+        expected_loss, expected_model = jitted(*expected, tokens)
         loss, model = call_program(program, (*actual, tokens))
         assert_same(loss, expected_loss, rtol=1e-6)
         assert model is actual[0] and expected_model is expected[0]
@@ -270,7 +266,7 @@ def randomness(w, x):
 )
 def test_functions_of_two_matrices_are_the_same(fn):
     w, x = jnp.linspace(-1, 1, 16).reshape(4, 4), jnp.linspace(0, 2, 16).reshape(4, 4) ** 2
-    assert_same(call_program(trace(fn, (w, x)), (w, x)), jax.jit(fn)(w, x), rtol=TOLERANCE)
+    assert_same(call_program(trace(fn, (w, x)), (w, x)), jax.jit(fn, compiler_options=QUICK)(w, x), rtol=TOLERANCE)
 
 
 def test_gradient_accumulation_is_the_same():
@@ -348,7 +344,9 @@ BINARY = (jnp.add, jnp.multiply, jnp.matmul, jnp.maximum, lambda a, b: jnp.where
 @st.composite
 def random_function(draw):
     """A random program of 4×4 matrices, some of its parts under jit, remat, grad, scan or vmap."""
-    steps = draw(st.lists(st.tuples(st.integers(0, 11), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=8))
+    steps = draw(
+        st.lists(st.tuples(st.integers(0, 11), st.integers(0, 99), st.integers(0, 99)), min_size=1, max_size=8)
+    )
     wrapping = draw(st.sampled_from(["none", "jit", "checkpoint", "grad", "scan", "vmap"]))
 
     def plain(a, b):
@@ -375,8 +373,8 @@ def random_function(draw):
     return wrapped
 
 
-@settings(max_examples=40)
+@settings(max_examples=25)
 @given(fn=random_function(), seed=st.integers(0, 1000))
 def test_random_functions_are_the_same(fn, seed):
     a, b = jax.random.normal(jax.random.key(seed), (2, 4, 4), dtype=jnp.float64)
-    assert_same(call_program(trace(fn, (a, b)), (a, b)), jax.jit(fn)(a, b), rtol=TOLERANCE)
+    assert_same(call_program(trace(fn, (a, b)), (a, b)), jax.jit(fn, compiler_options=QUICK)(a, b), rtol=TOLERANCE)

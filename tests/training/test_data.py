@@ -40,7 +40,11 @@ def test_an_epoch_shows_every_window_once_and_the_next_in_another_order(library)
     made = batches(library, 1000, 1, seed=0)
     n = len(Windows(library.tokens, 1000))
     epochs = [[made[epoch * n + i]["tokens"].tobytes() for i in range(n)] for epoch in (0, 1)]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == sorted(Windows(library.tokens, 1000)[i]["tokens"].tobytes() for i in range(n))
+    assert (
+        sorted(epochs[0])
+        == sorted(epochs[1])
+        == sorted(Windows(library.tokens, 1000)[i]["tokens"].tobytes() for i in range(n))
+    )
     assert epochs[0] != epochs[1]
 
 
@@ -63,5 +67,5 @@ def test_text_that_is_not_there_is_refused(tmp_path):
 
 def test_text_that_fills_no_batch_is_refused(tmp_path):
     (tmp_path / "a.txt").write_bytes(bytes(100))
-    with pytest.raises(InvalidRecipe, match="need 257 bytes of text.* has 100"):
+    with pytest.raises(InvalidRecipe, match=r"need 257 bytes of text.* has 100"):
         batches(read_text(Data(source=str(tmp_path / "a.txt"))), 64, 4, 0)

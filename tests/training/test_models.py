@@ -15,43 +15,49 @@ def tokens():
     return jax.random.randint(jax.random.key(1), (2, 16), 0, 256)
 
 
-def made(tokens, **options):
-    model = DecoderLM(**SIZES, **options)
-    return model, model.init(jax.random.key(0), tokens)["params"]
+@pytest.fixture(scope="module")
+def params(tokens):
+    return jax.jit(DecoderLM(**SIZES).init)(jax.random.key(0), tokens)["params"]
 
 
-def test_a_token_changes_no_logits_before_it(tokens):
-    model, params = made(tokens)
+def shapes(tokens, **options):
+    made = jax.eval_shape(DecoderLM(**SIZES, **options).init, jax.random.key(0), tokens)["params"]
+    return jax.tree.map(lambda leaf: leaf.shape, made)
+
+
+def test_a_token_changes_no_logits_before_it(tokens, params):
     other = tokens.at[:, 9].add(1)
-    a, b = (model.apply({"params": params}, t) for t in (tokens, other))
+    logits = jax.jit(DecoderLM(**SIZES).apply)
+    a, b = (logits({"params": params}, t) for t in (tokens, other))
     np.testing.assert_array_equal(a[:, :9], b[:, :9])
     assert np.abs(a[:, 9:] - b[:, 9:]).max() > 1e-3
 
 
-def test_scan_and_remat_compute_the_same(tokens):
-    plain, params = made(tokens)
-    wanted = plain.apply({"params": params}, tokens)
+def test_scan_and_remat_compute_the_same(tokens, params):
+    wanted = jax.jit(DecoderLM(**SIZES).apply)({"params": params}, tokens)
     layers = [params[f"layers_{i}"] for i in range(2)]
     stacked = {k: v for k, v in params.items() if not k.startswith("layers_")}
     stacked["layers"] = jax.tree.map(lambda *x: jnp.stack(x), *layers)
     for options in ({"remat": True}, {"scan": True}, {"scan": True, "remat": True}):
-        model, own = made(tokens, **options)
         given = stacked if "scan" in options else params
-        assert jax.tree.map(jnp.shape, own) == jax.tree.map(jnp.shape, given)
-        np.testing.assert_allclose(model.apply({"params": given}, tokens), wanted, rtol=1e-5, atol=1e-5)
+        assert shapes(tokens, **options) == jax.tree.map(jnp.shape, given)
+        logits = jax.jit(DecoderLM(**SIZES, **options).apply)({"params": given}, tokens)
+        np.testing.assert_allclose(logits, wanted, rtol=1e-5, atol=1e-5)
 
 
-def test_dropout_acts_in_training_only(tokens):
-    model, params = made(tokens, dropout=0.5)
-    still = [model.apply({"params": params}, tokens, rngs={"dropout": jax.random.key(k)}) for k in (0, 1)]
-    np.testing.assert_array_equal(*still)
-    moved = [model.apply({"params": params}, tokens, True, rngs={"dropout": jax.random.key(k)}) for k in (0, 1)]
-    assert not np.array_equal(*moved)
+def test_dropout_acts_in_training_only(tokens, params):
+    logits = jax.jit(DecoderLM(**SIZES, dropout=0.5).apply, static_argnames="train")
+
+    def with_key(seed, train):
+        return logits({"params": params}, tokens, train=train, rngs={"dropout": jax.random.key(seed)})
+
+    np.testing.assert_array_equal(with_key(0, False), with_key(1, False))
+    assert not np.array_equal(with_key(0, True), with_key(1, True))
 
 
 def test_tied_logits_have_no_matrix_of_their_own(tokens):
-    assert "logits" in made(tokens)[1]
-    assert "logits" not in made(tokens, tied=True)[1]
+    assert "logits" in shapes(tokens)
+    assert "logits" not in shapes(tokens, tied=True)
 
 
 def test_rotation_makes_products_depend_on_distance_alone():

@@ -38,7 +38,9 @@ def test_a_preset_gives_sizes_and_keys_beside_it_win():
 
 
 def test_overrides_reach_nested_keys_in_yaml(write):
-    recipe = load(write(GOOD), ["optimizer.learning_rate=1e-4", "mesh={data: 2, model: 4}", "memory_limit=1GiB", "seed=3"])
+    recipe = load(
+        write(GOOD), ["optimizer.learning_rate=1e-4", "mesh={data: 2, model: 4}", "memory_limit=1GiB", "seed=3"]
+    )
     assert recipe.optimizer.learning_rate == 1e-4
     assert recipe.mesh == {"data": 2, "model": 4}
     assert recipe.memory_limit == 2**30

@@ -10,7 +10,15 @@ from sbpjax.errors import SbpjaxError
 from sbpjax.training import run
 from sbpjax.training.recipefile import load
 
-TINY = ["model.layers=1", "model.width=32", "model.heads=2", "model.length=32", "batch=16", "data.limit=300kB", "tight=null"]
+TINY = [
+    "model.layers=1",
+    "model.width=32",
+    "model.heads=2",
+    "model.length=32",
+    "batch=16",
+    "data.limit=300kB",
+    "tight=null",
+]
 
 
 def curve(*losses):
@@ -36,7 +44,7 @@ def test_a_run_is_the_same_again(tiny):
 
 
 def test_shapes_are_those_of_the_real_arguments(tiny):
-    state = tiny.start(jax.random.key(0))
+    state = jax.jit(tiny.start)(jax.random.key(0))
     assert jax.tree.structure(state) == jax.tree.structure(tiny.state)
     assert jax.tree.map(np.shape, state.params) == jax.tree.map(lambda s: s.shape, tiny.state.params)
     assert {k: (v.shape, v.dtype) for k, v in tiny.batch_at(3).items()} == {

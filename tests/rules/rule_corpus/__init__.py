@@ -36,9 +36,6 @@ class Draw:
     def choice(self, *options: Any) -> Any:
         return self.draw(st.sampled_from(options))
 
-    def permutation(self, n: int) -> tuple[int, ...]:
-        return tuple(self.draw(st.permutations(range(n))))
-
     def floats(self, *shape: int, low: float = -2, high: float = 2, dtype: Any = np.float32) -> jax.Array:
         return jax.numpy.asarray(self.rng.uniform(low, high, shape).astype(np.float32), dtype)
 

@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 from jax import lax
 from jax.ad_checkpoint import checkpoint_name
-from rule_corpus import Draw, example
 
+from rule_corpus import Draw, example
 from sbpjax.constrain import constrain
 from sbpjax.sbp import S
 
@@ -52,8 +52,11 @@ for _name, _fn in BINARY.items():
         return fn, d.floats(*shape), d.floats(*shape)
 
 
-for _name, _fn in {"max": lax.max, "min": lax.min, "pow": lax.pow, "igamma": lax.igamma, "igammac": lax.igammac,
-                   "zeta": lax.zeta, "polygamma": lax.polygamma, "igamma_grad_a": lax.igamma_grad_a}.items():  # fmt: skip
+POSITIVE = {
+    "max": lax.max, "min": lax.min, "pow": lax.pow, "igamma": lax.igamma, "igammac": lax.igammac, "zeta": lax.zeta,
+    "polygamma": lax.polygamma, "igamma_grad_a": lax.igamma_grad_a,
+}  # fmt: skip
+for _name, _fn in POSITIVE.items():
 
     @example(_name)
     def binary_positive(d: Draw, fn=_fn):

@@ -2,6 +2,7 @@
 
 import jax
 from jax import lax
+
 from rule_corpus import Draw, example
 
 REDUCTIONS = {
