@@ -155,8 +155,8 @@ def is_nnx_node(x: Any) -> bool:
 
 
 def is_mutable_array(x: Any) -> bool:
-    """Whether this is a `jax.Ref`."""
-    return variablelib.is_array_ref(x)
+    """Whether this is a `jax.Ref`, or an nnx variable that keeps its value in one."""
+    return variablelib.is_array_ref(x.get_raw_value() if isinstance(x, variablelib.Variable) else x)
 
 
 def nnx_hijax(x: Any) -> bool:

@@ -177,15 +177,17 @@ class PlainCall:
                 ) from error
         for argument in self.arguments(args, kwargs):
             for path, leaf in tree_paths(argument.value, argument.name, is_leaf=compat.is_nnx_node):
+                self._refuse_mutable_array(path, leaf)
                 if not compat.is_nnx_node(leaf):
                     self._check_leaf(path, argument.name, leaf)
 
+    def _refuse_mutable_array(self, path: str, leaf: Any) -> None:
+        if compat.is_mutable_array(leaf):
+            raise NotTraceable(f"{self.name}: {path} is a mutable array (jax.Ref): pass and return its value instead")
+
     def _check_leaf(self, path: str, argument: str, leaf: Any) -> None:
         try:
-            if compat.is_ref(compat.aval_of(leaf)):
-                raise NotTraceable(
-                    f"{self.name}: {path} is a mutable array (jax.Ref): pass and return its value instead"
-                )
+            compat.aval_of(leaf)
         except TypeError as error:
             raise NotTraceable(
                 f"{self.name}: {path} is a {type(leaf).__name__}, not an array: name {argument} in static_argnums, "

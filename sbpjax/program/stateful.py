@@ -101,6 +101,7 @@ class StatefulCall(PlainCall):
         for argument in self.arguments(args, kwargs):
             for path, node in _nodes(argument.value, argument.name):
                 for inner, variable in compat.nnx_variables(node, seen):
+                    self._refuse_mutable_array(dotted(path, *inner), variable)
                     if compat.nnx_hijax(variable):
                         raise NotTraceable(
                             f"{self.name}: {dotted(path, *inner)} is a hijax variable, which nnx.jit itself does not "

@@ -89,8 +89,8 @@ def _check_closure(name: str, traced: Any) -> None:
     """Refuse a function that closes over what cannot be an input."""
     if compat.captured_tracers(traced):
         raise NotTraceable(
-            f"{name} uses a value that belongs to another traced function, stored outside of that function or enclosing "
-            "this one: return the value or pass it as an argument"
+            f"{name} uses a value that belongs to another traced function, which has stored it outside of itself or "
+            "encloses this one: return the value or pass it as an argument"
         )
     jaxpr, _ = compat.opened(traced.jaxpr)
     if any(compat.is_ref(var.aval) for var in jaxpr.constvars):
