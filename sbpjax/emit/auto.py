@@ -49,6 +49,9 @@ class _Whole:
     def __init__(self, mesh: AnyMesh) -> None:
         self.mesh = mesh
 
+    def inside(self) -> _Whole:
+        return self
+
     def box(self, x: Any, tensor: Tensor, source: Placement, target: Placement) -> Any:
         del tensor, source
         return self._constrain(x, target)

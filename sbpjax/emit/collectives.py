@@ -1,19 +1,26 @@
-"""Carrying out a boxing: one JAX collective for each collective step, on one device's part of a tensor."""
+"""Carrying out a boxing: one JAX collective for each collective step, on one device's part of a tensor.
+
+A step program has many boxings, and each is traced: local steps bind lax primitives, which costs a tenth of what
+jax.numpy's functions do.
+"""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from sbpjax.boxing import Route, Step
 from sbpjax.sbp import CombineOp, MeshShape
 
+AxisIndex: TypeAlias = Callable[[tuple[str, ...]], Any]
 
-def box(x: Any, route: Route, shape: Sequence[int], mesh: MeshShape) -> Any:
+
+def box(x: Any, route: Route, shape: Sequence[int], mesh: MeshShape, axis_index: AxisIndex = lax.axis_index) -> Any:
     """Apply a route to a device's part of a tensor, inside `jax.shard_map` over all axes of the mesh.
 
     Args:
@@ -21,6 +28,7 @@ def box(x: Any, route: Route, shape: Sequence[int], mesh: MeshShape) -> Any:
         route: what to do.
         shape: the whole tensor's shape.
         mesh: axis sizes.
+        axis_index: the linear index of this device along some axes, major to minor (an int32).
 
     Returns:
         The part that the target placement gives to this device.
@@ -31,11 +39,11 @@ def box(x: Any, route: Route, shape: Sequence[int], mesh: MeshShape) -> Any:
     if math.isinf(route.seconds):
         raise ValueError(f"a placement does not divide shape {tuple(shape)} on mesh {dict(mesh)}: nothing to carry out")
     for step in route.steps:
-        x = _apply(x, step, mesh)
+        x = _apply(x, step, mesh, axis_index)
     return x
 
 
-def _apply(x: Any, step: Step, mesh: MeshShape) -> Any:
+def _apply(x: Any, step: Step, mesh: MeshShape, axis_index: AxisIndex) -> Any:
     axes, dim = step.axes, step.dim
     match step.kind:
         case "all_reduce":
@@ -49,16 +57,26 @@ def _apply(x: Any, step: Step, mesh: MeshShape) -> Any:
         case "permute":
             return lax.ppermute(x, axes, step.pairs)
         case "slice":
-            size = x.shape[_given(dim)] // math.prod(mesh[a] for a in axes)
-            return lax.dynamic_slice_in_dim(x, lax.axis_index(axes) * size, size, _given(dim))
+            part = list(x.shape)
+            part[_given(dim)] //= math.prod(mesh[a] for a in axes)
+            starts = _starts(len(part), _given(dim), part[_given(dim)], axis_index(axes))
+            return lax.dynamic_slice_p.bind(x, *starts, slice_sizes=tuple(part))
         case "mask":
-            return jnp.where(lax.axis_index(axes) == 0, x, _neutral(x.dtype, step.op or "sum"))
+            first = lax.eq(axis_index(axes), np.int32(0))
+            return lax.select_n(first, lax.full_like(x, _neutral(x.dtype, step.op or "sum")), x)
         case "pad":
-            size = x.shape[_given(dim)]
             whole = list(x.shape)
-            whole[_given(dim)] = size * math.prod(mesh[a] for a in axes)
-            around = jnp.full(whole, _neutral(x.dtype, step.op or "sum"), x.dtype)
-            return lax.dynamic_update_slice_in_dim(around, x, lax.axis_index(axes) * size, _given(dim))
+            whole[_given(dim)] *= math.prod(mesh[a] for a in axes)
+            around = lax.full(whole, _neutral(x.dtype, step.op or "sum"), x.dtype)
+            starts = _starts(len(whole), _given(dim), x.shape[_given(dim)], axis_index(axes))
+            return lax.dynamic_update_slice_p.bind(around, x, *starts)
+
+
+def _starts(rank: int, dim: int, size: int, index: Any) -> list[Any]:
+    """Where this device's part begins in the whole: 0 but along `dim`."""
+    starts: list[Any] = [np.int32(0)] * rank
+    starts[dim] = lax.mul(index, np.int32(size))
+    return starts
 
 
 _REDUCE = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
@@ -72,10 +90,10 @@ def _given(dim: int | None) -> int:
 def _neutral(dtype: Any, op: CombineOp) -> Any:
     """What changes nothing when combined by `op`."""
     if op == "sum":
-        return jnp.zeros((), dtype)
-    if dtype == jnp.bool_:
-        return jnp.array(op == "min")
-    if jnp.issubdtype(dtype, jnp.floating):
-        return jnp.array(-jnp.inf if op == "max" else jnp.inf, dtype)
+        return 0
+    if dtype == np.bool_:
+        return op == "min"
+    if jnp.issubdtype(dtype, np.floating):
+        return -np.inf if op == "max" else np.inf
     limits = jnp.iinfo(dtype)
-    return jnp.array(limits.min if op == "max" else limits.max, dtype)
+    return limits.min if op == "max" else limits.max

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from sbpjax.emit.shardings import AnyMesh
@@ -25,15 +26,15 @@ def drops_barriers(mesh: AnyMesh) -> bool:
     return devices is not None and devices.flat[0].platform == "cpu"
 
 
-def hidden(x: Any, axis: str, number: int) -> Any:
+def hidden(x: Any, axis_index: Any, number: int) -> Any:
     """The same value, not to be taken for what it was, nor for what is hidden under another number.
 
     Args:
         x: this device's part, inside a `shard_map`.
-        axis: a mesh axis.
+        axis_index: the device's index along some mesh axis.
         number: different for everything hidden.
     """
     if jnp.issubdtype(x.dtype, jax.dtypes.extended):
         return x
-    always = lax.axis_index(axis) < _MORE_THAN_DEVICES + number
-    return lax.select(lax.broadcast(always, x.shape), x, lax.full_like(x, 0))
+    always = lax.lt(axis_index, np.int32(_MORE_THAN_DEVICES + number))
+    return lax.select_n(always, lax.full_like(x, 0), x)

@@ -12,6 +12,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 
 from sbpjax import boxing
@@ -63,19 +64,23 @@ class _Device:
         self.links = links
         self.drops_barriers = drops_barriers
         self.numbers = count()
+        self.indices: dict[tuple[str, ...], Any] = {}
+
+    def inside(self) -> _Device:
+        return _Device(self.mesh, self.links, self.drops_barriers)
 
     def box(self, x: Any, tensor: Tensor, source: Placement, target: Placement) -> Any:
         if 0 in tensor.shape:  # there is nothing to move, and collectives of nothing do not compile
             return jnp.zeros(target.local_shape(tensor.shape, self.mesh), x.dtype)
         route = boxing.route(source, target, tensor.shape, tensor.itemsize, self.links)
-        return box(x, route, tensor.shape, self.mesh)
+        return box(x, route, tensor.shape, self.mesh, self.axis_index)
 
     def barrier(self, values: Sequence[Any], shared: Sequence[bool]) -> Sequence[Any]:
         values = lax.optimization_barrier(list(values))
         if not self.drops_barriers:
             return values
-        axis = next(iter(self.mesh))
-        return [hidden(x, axis, next(self.numbers)) if s else x for x, s in zip(values, shared, strict=True)]
+        index = self.axis_index(tuple(self.mesh)[:1])
+        return [hidden(x, index, next(self.numbers)) if s else x for x, s in zip(values, shared, strict=True)]
 
     def run(
         self, op: Op, signature: Signature, operands: Sequence[Any], operand_avals: Any, result_avals: Any
@@ -90,8 +95,18 @@ class _Device:
             operands,
             [aval.shape for aval in operand_avals],
             [aval.shape for aval in result_avals],
-            lax.axis_index,
+            self.axis_index,
         )
+
+    def axis_index(self, axes: Sequence[str]) -> Any:
+        """The linear index of this device along some axes, major to minor; computed once in each body."""
+        axes = tuple(axes)
+        if axes not in self.indices:
+            last = lax.axis_index(axes[-1])
+            if len(axes) > 1:
+                last = lax.add(lax.mul(self.axis_index(axes[:-1]), np.int32(self.mesh[axes[-1]])), last)
+            self.indices[axes] = last
+        return self.indices[axes]
 
     def _once(self, op: Op, operands: Sequence[Any]) -> Sequence[Any]:
         """An op without results is there for its effect (a print): one device has it, not all."""
@@ -100,4 +115,5 @@ class _Device:
             op.primitive.bind(*operands, **op.primitive.get_bind_params(op.params))
             return ()
 
-        return lax.cond(lax.axis_index(tuple(self.mesh)) == 0, effect, lambda *_: (), *operands)
+        first = lax.eq(self.axis_index(tuple(self.mesh)), np.int32(0))
+        return lax.cond(first, effect, lambda *_: (), *operands)

@@ -9,7 +9,7 @@ from typing import Any
 import jax
 from jax import lax
 from jax.core import Tracer
-from jax.sharding import Mesh
+from jax.sharding import Mesh, NamedSharding
 
 from sbpjax.emit.shardings import AnyMesh, closure_shardings, named_sharding
 from sbpjax.errors import ArgumentMismatch
@@ -63,7 +63,9 @@ class EmittedStep:
         """Run one step on the leaves of these arguments, as `flatten_call` gives them (placed anew, perhaps)."""
         traced = any(isinstance(x, Tracer) for x in leaves)
         try:
-            results = (self._inner if traced else self.jitted)(*self._closure, *leaves)
+            results = (
+                self._inner(*self._closure, *leaves) if traced else self.jitted(*self._closure, *self._settled(leaves))
+            )
         except ValueError:
             self._refuse_misplaced(leaves)
             raise
@@ -81,6 +83,26 @@ class EmittedStep:
     def _closure(self) -> list[Any]:
         shardings = closure_shardings(self._program, self._layout, self._mesh)
         return [jax.device_put(x, s) for x, s in zip(self._program.closure, shardings, strict=True)]
+
+    @cached_property
+    def _carried(self) -> list[tuple[int, NamedSharding]]:
+        """Positions among the arguments' leaves of what is carried from call to call, and where it lies."""
+        n = len(self._program.closure)
+        own = zip(self._program.leaves[n:], self._layout.inputs[n:], strict=True)
+        return [(i, named_sharding(p, self._mesh)) for i, (leaf, p) in enumerate(own) if leaf.carried_to is not None]
+
+    def _settled(self, leaves: Sequence[Any]) -> list[Any]:
+        """The leaves, those of the state that lie on no mesh yet put on ours.
+
+        To jit, an array on a mesh is of another type than the same array on none: the state that comes back from the
+        first call would compile the step a second time.
+        """
+        settled = list(leaves)
+        for i, where in self._carried:
+            x = settled[i]
+            if not isinstance(x, jax.Array) or not x.committed:
+                settled[i] = jax.device_put(x, where)
+        return settled
 
     @property
     def _closure_shapes(self) -> list[jax.ShapeDtypeStruct]:

@@ -24,6 +24,10 @@ from sbpjax.sbp import Placement
 class Backend(Protocol):
     """What an emitter does with one boxing and with one op."""
 
+    def inside(self) -> Backend:
+        """The backend for the body of a loop."""
+        ...
+
     def box(self, x: Any, tensor: Tensor, source: Placement, target: Placement) -> Any:
         """The tensor in another placement."""
         ...
@@ -157,7 +161,8 @@ def _scan(i: int, op: Op, body: Graph, operands: Sequence[Any], values: _Values)
     )
 
     def step(carry: Sequence[Any], scanned: Sequence[Any]) -> tuple[list[Any], list[Any]]:
-        results = walk(body, values.layout.bodies[i], [*consts, *carry, *scanned], values.backend, (*values.path, i))
+        inputs = [*consts, *carry, *scanned]
+        results = walk(body, values.layout.bodies[i], inputs, values.backend.inside(), (*values.path, i))
         return results[: len(carry)], results[len(carry) :]
 
     carry, stacked = lax.scan(
