@@ -14,20 +14,22 @@ import numpy as np
 
 from sbpjax.cluster import Links
 from sbpjax.cost.compute import op_seconds
-from sbpjax.cost.exposure import Purpose
 from sbpjax.formulate.nodes import Draft, Holder
 from sbpjax.formulate.occupancy import local_bytes, occupy
 from sbpjax.formulate.options import GraphOptions
 from sbpjax.formulate.placements import Demand, scan_part
+from sbpjax.formulate.purpose import purposes
 from sbpjax.formulate.region import Region, Scan
-from sbpjax.program.graph import Constant, Graph, Op, Phase
+from sbpjax.program.graph import Constant, Op, Phase
 from sbpjax.program.program import Program
 from sbpjax.sbp import MeshShape, Placement
 from sbpjax.search.problem import Problem
 
-
 HOLDING_SECONDS_PER_BYTE = 1e-15
-"""The price of holding a byte of an argument (1 us a GB): of layouts that are equally fast, the smaller one is taken."""
+"""The price of a byte of an argument (1 us a GB): of layouts that are equally fast, the smaller is taken."""
+
+LATER_DIMENSION = 0.1
+"""How much dearer a byte is for each dimension that lies before the split one: shards of the first are contiguous."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -83,13 +85,18 @@ class _Builder:
         limit_bytes: float | None,
     ) -> Formulation:
         graph = options.graph
-        region = Region(options, (), 1)
-        end = self._number_moments(region, 0)
+        state = {
+            t
+            for t, leaf in zip(graph.inputs, self.program.leaves, strict=True)
+            if leaf.role in ("parameter", "optimizer")
+        }
+        region = Region(options, (), 1, purposes(graph, state, ()))
+        end = _number_moments(options, 0, region.moments)
         inputs = []
         for t, leaf, placements in zip(graph.inputs, self.program.leaves, at_rest, strict=True):
-            held = local_bytes(self.draft, placements, graph.tensors[t]) * HOLDING_SECONDS_PER_BYTE
+            held = local_bytes(self.draft, placements, graph.tensors[t]) * [_holding(p) for p in placements]
             node = self.draft.node(held, f"argument {leaf.path}", ("argument", leaf.role))
-            holder = Holder(node, tuple(placements), leaf.role in ("parameter", "optimizer"))
+            holder = Holder(node, tuple(placements))
             inputs.append(holder)
             region.holders[t] = holder
         by_result = {leaf.carried_to: i for i, leaf in enumerate(self.program.leaves) if leaf.carried_to is not None}
@@ -99,7 +106,6 @@ class _Builder:
             else:
                 name = f"result {self.program.result_paths[r]}"
                 region.results.append(self._free_node(results_at_rest[r], name, "result"))
-        region.purposes = ["result"] * len(graph.outputs)
         self._nodes(region, Demand(options))
         self._edges(region)
         occupy(self.draft, region, self.program, end)
@@ -109,15 +115,6 @@ class _Builder:
 
     def _free_node(self, placements: Sequence[Placement], name: str, kind: object) -> Holder:
         return Holder(self.draft.node(np.zeros(len(placements)), name, kind), tuple(placements))
-
-    def _number_moments(self, region: Region, moment: int) -> int:
-        for o in region.options.ops:
-            first = moment
-            moment += 1
-            if o.body is not None:
-                moment = self._number_moments(Region(o.body, (), 1), moment)
-            region.moments.append((first, moment - 1))
-        return moment
 
     def _nodes(self, region: Region, demand: Demand) -> None:
         graph = region.options.graph
@@ -157,29 +154,30 @@ class _Builder:
     def _scan(self, outer: Region, i: int, op: Op, demand: Demand) -> Scan:
         body_options = outer.options.ops[i].body
         assert op.body is not None and body_options is not None
-        region = Region(body_options, (*outer.path, i), outer.repeats * op.repeats)
-        self._number_moments(region, outer.moments[i][0] + 1)
         consts, carry = op.params["num_consts"], op.params["num_carry"]
+        state = {
+            t
+            for k, (t, operand) in enumerate(zip(op.body.inputs, op.inputs, strict=True))
+            if operand in outer.purposes.parameters and scan_part(op, k) != "carried"
+        }
+        gradients = [k for k, t in enumerate(op.outputs) if t in outer.purposes.gradients]
+        kinds = purposes(op.body, state, gradients)
+        region = Region(body_options, (*outer.path, i), outer.repeats * op.repeats, kinds)
+        _number_moments(body_options, outer.moments[i][0] + 1, region.moments)
         where = f"of scan at {op.source}"
         inputs: list[Holder] = []
         for k, t in enumerate(op.body.inputs):
             part = scan_part(op, k)
             options = demand.carried(op, k - consts) if part == "carried" else demand.entering(op, k)
             held = self._free_node(list(options), f"{part} {op.body.tensors[t].name} {where}", (part, region.path))
-            operand = op.inputs[k]
-            from_outside = not isinstance(operand, Constant) and outer.holders[operand].parameter
-            inputs.append(Holder(held.node, held.placements, from_outside and part != "carried"))
-            region.holders[t] = inputs[-1]
+            inputs.append(held)
+            region.holders[t] = held
         for k in range(len(op.body.outputs)):
             if k < carry:
                 region.results.append(inputs[consts + k])
             else:
                 name = f"stacked result {k - carry} {where}"
                 region.results.append(self._free_node(list(demand.stacked(op, k)), name, ("stacked", region.path)))
-        region.purposes = [
-            "gradient" if k >= carry and _only_update(outer.options.graph, t) else "activation"
-            for k, t in enumerate(op.outputs)
-        ]
         self._nodes(region, demand)
         self._edges(region)
         return Scan(region, tuple(inputs), tuple(region.results))
@@ -200,8 +198,9 @@ class _Builder:
                 region.homes[t] = self._free_node(options, f"{name}, kept", ("home", region.path, tuple(phases)))
             for phase in phases:
                 if sum(u.phase == phase for u in uses) > 1:
-                    held = self._free_node(options, f"{name}, in {phase}", ("copy", region.path, phase))
-                    region.copies[t, phase] = Holder(held.node, held.placements, made.parameter)
+                    region.copies[t, phase] = self._free_node(
+                        options, f"{name}, in {phase}", ("copy", region.path, phase)
+                    )
 
     # --- edges ---------------------------------------------------------------------------------------------------
 
@@ -211,26 +210,32 @@ class _Builder:
             uses = region.uses(t)
             kept = region.kept(t)
             if kept is not region.holders[t]:
-                purpose = "gradient" if all(u.phase == "update" for u in uses) else "activation"
-                draft.connect(region.holders[t], kept, tensor, purpose, repeats)
+                draft.connect(region.holders[t], kept, tensor, region.kept_for(t), repeats)
             phases: list[Phase] = list(dict.fromkeys(u.phase for u in uses))
             for phase in phases:
                 if copy := region.copies.get((t, phase)):
-                    draft.connect(kept, copy, tensor, boxing_purpose(kept, phase), repeats)
+                    draft.connect(kept, copy, tensor, region.purposes.of(t, {phase}), repeats)
             for u in uses:
-                source = region.source(t, u.phase)
-                draft.connect(source, region.asking(u.i, u.k), tensor, boxing_purpose(source, u.phase), repeats)
-        for operand, target, purpose in zip(graph.outputs, region.results, region.purposes, strict=True):
+                asked = region.asking(u.i, u.k)
+                draft.connect(region.source(t, u.phase), asked, tensor, region.purposes.of(t, {u.phase}), repeats)
+        for operand, target in zip(graph.outputs, region.results, strict=True):
             if not isinstance(operand, Constant):
+                purpose = region.returned_for(operand)
                 draft.connect(region.kept(operand), target, graph.tensors[operand], purpose, repeats)
 
 
-def boxing_purpose(source: Holder, phase: Phase) -> Purpose:
-    """What moving a tensor to its readers in a phase is for."""
-    if phase == "update":
-        return "gradient"
-    return "parameter" if source.parameter else "activation"
+def _holding(placement: Placement) -> float:
+    """Seconds for each byte of an argument in a placement."""
+    last = max((d for d, axes in enumerate(placement.dims) if axes), default=0)
+    return HOLDING_SECONDS_PER_BYTE * (1 + LATER_DIMENSION * last)
 
 
-def _only_update(graph: Graph, t: int) -> bool:
-    return all(graph.ops[i].source.phase == "update" for i, _ in graph.readers()[t])
+def _number_moments(options: GraphOptions, moment: int, moments: list[tuple[int, int]]) -> int:
+    """Append the first and last moment of each op to `moments`; a loop's body runs within its moments."""
+    for o in options.ops:
+        first = moment
+        moment += 1
+        if o.body is not None:
+            moment = _number_moments(o.body, moment, [])
+        moments.append((first, moment - 1))
+    return moment

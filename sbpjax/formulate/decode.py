@@ -8,7 +8,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from sbpjax.cost.exposure import Purpose
-from sbpjax.formulate.build import Formulation, boxing_purpose
+from sbpjax.formulate.build import Formulation
 from sbpjax.formulate.nodes import Holder
 from sbpjax.formulate.region import Region
 from sbpjax.layout import BodyLayout, Layout, Version
@@ -82,14 +82,14 @@ class _Decoder:
             for i, op in enumerate(graph.ops)
         )
         results, placements = [], []
-        for operand, target, purpose in zip(graph.outputs, region.results, region.purposes, strict=True):
+        for operand, target in zip(graph.outputs, region.results, strict=True):
             wanted = _chosen(target, self.choice)
             if isinstance(operand, Constant):
                 results.append(0)
             else:
                 kept = self._kept(operand)
                 last = Source(phase="update") if not region.path else graph.ops[-1].source
-                results.append(self._derive(operand, kept, wanted, "result", purpose, last))
+                results.append(self._derive(operand, kept, wanted, "result", region.returned_for(operand), last))
             placements.append(wanted)
         signatures = tuple(self._signature(i, op) for i, op in enumerate(graph.ops))
         bodies = {i: _Decoder(s.body, self.choice, self.boxings).body() for i, s in region.scans.items()}
@@ -108,14 +108,12 @@ class _Decoder:
     def _read(self, t: int, i: int, k: int) -> int:
         """The version of tensor `t` that op `i` reads as its operand `k`."""
         region, source = self.region, self.graph.ops[i].source
-        held = region.kept(t)
+        purpose = region.purposes.of(t, {source.phase})
         version = self._kept(t)
         if copy := region.copies.get((t, source.phase)):
-            purpose = boxing_purpose(held, source.phase)
             version = self._derive(t, version, _chosen(copy, self.choice), source.phase, purpose, source)
-            held = copy
         wanted = _chosen(region.asking(i, k), self.choice)
-        return self._derive(t, version, wanted, source.phase, boxing_purpose(held, source.phase), source)
+        return self._derive(t, version, wanted, source.phase, purpose, source)
 
     def _kept(self, t: int) -> int:
         """The version in which a tensor is kept for all its readers."""
@@ -124,8 +122,7 @@ class _Decoder:
             return 0
         first = min(self.region.uses(t), default=None)
         source = self.graph.ops[first.i].source if first else Source()
-        purpose: Purpose = "gradient" if all(u.phase == "update" for u in self.region.uses(t)) else "activation"
-        return self._derive(t, 0, _chosen(home, self.choice), "home", purpose, source)
+        return self._derive(t, 0, _chosen(home, self.choice), "home", self.region.kept_for(t), source)
 
     def _derive(self, t: int, parent: int, placement: Placement, share: str, purpose: Purpose, source: Source) -> int:
         """The version of `t` in a placement: its parent if nothing changes, one that is shared, or a new one."""

@@ -23,16 +23,14 @@ class Holder:
     Attributes:
         node: its index.
         placements: the tensor's placement for each option of the node.
-        parameter: whether the tensor is a parameter (or other state) as the caller gave it.
     """
 
     node: int
     placements: tuple[Placement, ...]
-    parameter: bool = False
 
     def lifted(self) -> Holder:
         """The same node as the holder of the stack of its tensors."""
-        return Holder(self.node, tuple(p.lifted() for p in self.placements), self.parameter)
+        return Holder(self.node, tuple(p.lifted() for p in self.placements))
 
 
 @dataclass(eq=False)

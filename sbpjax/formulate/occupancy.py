@@ -45,8 +45,8 @@ def occupy(draft: Draft, region: Region, program: Program, end: int) -> None:
 
 def _occupy_region(draft: Draft, region: Region) -> None:
     graph = region.options.graph
-    # An input seen through a barrier or a reshape is still the caller's buffer. Any other tensor that an op renames hands
-    # its buffer on: the new name is charged from the next moment.
+    # An input seen through a barrier or a reshape is still the caller's buffer. Any other tensor that an op renames
+    # hands its buffer on: the new name is charged from the next moment.
     renaming = {i for i, op in enumerate(graph.ops) if renames(op, region.options.in_memory)}
     renamed = {graph.ops[i].outputs[0] for i in renaming}
     still_arguments = {graph.ops[i].outputs[0] for i in renaming if graph.ops[i].inputs[0] in region.inputs}

@@ -10,6 +10,7 @@ from sbpjax.cost.exposure import Purpose
 from sbpjax.formulate.nodes import Holder
 from sbpjax.formulate.options import GraphOptions
 from sbpjax.formulate.placements import scan_part
+from sbpjax.formulate.purpose import Purposes
 from sbpjax.program.graph import Phase
 
 
@@ -47,12 +48,13 @@ class Region:
         copies: by tensor and phase, what that phase's readers share.
         scans: by op.
         results: for each graph output, the node that holds it in the end.
-        purposes: for each graph output, what bringing it there is for.
+        purposes: what its tensors are.
     """
 
     options: GraphOptions
     path: tuple[int, ...]
     repeats: int
+    purposes: Purposes
     moments: list[tuple[int, int]] = field(default_factory=list)
     op_nodes: list[int] = field(default_factory=list)
     holders: dict[int, Holder] = field(default_factory=dict)
@@ -60,7 +62,6 @@ class Region:
     copies: dict[tuple[int, Phase], Holder] = field(default_factory=dict)
     scans: dict[int, Scan] = field(default_factory=dict)
     results: list[Holder] = field(default_factory=list)
-    purposes: list[Purpose] = field(default_factory=list)
 
     @cached_property
     def made_at(self) -> dict[int, int]:
@@ -84,6 +85,16 @@ class Region:
     def kept(self, t: int) -> Holder:
         """The home, else the tensor as it was made."""
         return self.homes.get(t) or self.holders[t]
+
+    def kept_for(self, t: int) -> Purpose:
+        """What boxing a tensor into its home is for."""
+        return self.purposes.of(t, {u.phase for u in self.uses(t)})
+
+    def returned_for(self, t: int) -> Purpose:
+        """What boxing a tensor into a result is for."""
+        if not self.path:
+            return "result"
+        return "gradient" if t in self.purposes.gradients else "activation"
 
     def asking(self, i: int, k: int) -> Holder:
         """The node behind operand `k` of op `i`, with the placements that it asks for."""
