@@ -9,7 +9,7 @@ import jax
 
 from sbpjax import compat
 from sbpjax.errors import ArgumentMismatch
-from sbpjax.program.call import NamedLeaf, PlainCall
+from sbpjax.program.call import PlainCall
 from sbpjax.program.carry import Subtree, carried
 from sbpjax.program.draft import Draft
 from sbpjax.program.fingerprint import fingerprint
@@ -19,6 +19,7 @@ from sbpjax.program.names import closure_names
 from sbpjax.program.phases import assign_phases
 from sbpjax.program.program import Leaf, Program
 from sbpjax.program.roles import LeafFacts, reading_phases, roles
+from sbpjax.program.variables import NamedLeaf
 
 
 def assemble(call: PlainCall, args: tuple[Any, ...], kwargs: dict[str, Any], traced: Any) -> Program:

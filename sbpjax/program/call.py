@@ -17,23 +17,8 @@ from sbpjax import compat
 from sbpjax.compat import JitOptions
 from sbpjax.errors import ArgumentMismatch, NotTraceable
 from sbpjax.program.names import argument_names, function_name, result_root, tree_paths
-from sbpjax.program.program import Role
 from sbpjax.program.scopes import linen_scopes
-
-
-@dataclass(frozen=True, slots=True)
-class NamedLeaf:
-    """A leaf of the arguments or the result before it is judged.
-
-    Attributes:
-        path: its name.
-        kind: the role that its nnx variable type tells, or None.
-        stateful: whether it is state of an nnx object.
-    """
-
-    path: str
-    kind: Role | None = None
-    stateful: bool = False
+from sbpjax.program.variables import NamedLeaf, leaves
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,14 +93,11 @@ class PlainCall:
 
     def argument_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[NamedLeaf]]:
         """The leaves of each dynamic argument, in order."""
-        return [
-            [NamedLeaf(path) for path, _ in tree_paths(argument.value, argument.name)]
-            for argument in self.arguments(args, kwargs)
-        ]
+        return [list(leaves(argument.value, argument.name)) for argument in self.arguments(args, kwargs)]
 
     def result_leaves(self, result: Any) -> list[NamedLeaf]:
         """The leaves of the pure result."""
-        return [NamedLeaf(path) for path, _ in tree_paths(result, result_root(result))]
+        return list(leaves(result, result_root(result)))
 
     def shown_trees(self, args: tuple[Any, ...], kwargs: dict[str, Any], out_tree: Any) -> tuple[Any, Any]:
         """The trees of dynamic arguments and result as a user would write them."""
@@ -138,6 +120,8 @@ class PlainCall:
 
     def static(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
         """The static arguments by name."""
+        if not (self.options.static_argnums or self.options.static_argnames):
+            return {}
         names = argument_names(self.fn, len(args))
         by_position = {names[i]: args[i] for i in sorted(self.static_positions(len(args)))}
         by_name = {name: value for name, value in kwargs.items() if name in self.options.static_argnames}

@@ -24,7 +24,7 @@ class Source:
     Attributes:
         module: Flax module path such as `layers_0/attention/query`, empty where there is none.
         phase: `forward`; `backward` (transposed); `remat` (recomputed in the backward pass); `update` (neither, and it
-            depends on a gradient).
+            depends on a gradient or serves only ops that do).
         location: `train.py:41`, the innermost frame in the user's own code; empty where it is unknown.
     """
 
@@ -86,7 +86,8 @@ class Op:
     """One primitive applied.
 
     Attributes:
-        primitive: the JAX primitive to bind; a `scan` has its body in `body`, not in `params`.
+        primitive: the JAX primitive to bind; a `scan` has its body in `body`, not in `params`, which keep `length`,
+            `reverse`, `unroll`, `num_consts` and `num_carry`.
         params: its parameters, as in the jaxpr equation.
         inputs: what it reads, in the primitive's order.
         outputs: indices of the tensors that it writes.

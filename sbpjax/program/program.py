@@ -17,10 +17,10 @@ class Leaf:
 
     Attributes:
         path: `state.params.layers_0.kernel`: the argument's name, then keys, attributes and indices joined by dots.
-            Values that the function closed over are `closure.0`, `closure.1`, ...
-        role: `parameter` (carried and read by the forward pass, or a parameter by its path or nnx type), `optimizer`
-            (carried, floating, read by the update only), `batch` (not carried, arrays of data), `other` (keys,
-            counters).
+            Values that the function closed over are `closure.table`, by the variable that holds them, or `closure.0`.
+        role: `parameter` (carried and read by the forward pass, a parameter by its path or nnx type, or closed over),
+            `optimizer` (carried, floating, read by the update only), `batch` (not carried, arrays of data), `other`
+            (keys, counters, statistics). All rules: `program.roles`.
         donated: whether the caller gives the buffer away.
         carried_to: the position among the results that holds its next value, or None.
     """
@@ -41,8 +41,9 @@ class Program:
         leaves: one for each graph input.
         result_paths: one for each graph output: `0.params.dense.kernel`, like leaves' paths.
         closure: the closed-over arrays, the values of the first graph inputs.
-        in_tree: the pytree of `(args, kwargs)` over the dynamic leaves.
-        out_tree: the pytree of the result over graph outputs.
+        in_tree: the pytree of `(args, kwargs)` over the dynamic leaves; nnx objects appear as `nnx.State`s.
+        out_tree: the pytree of the result over graph outputs; with nnx objects, of (state of the arguments, of the
+            keyword arguments, result).
         static_argnums: positions that are compile-time constants (absent from `in_tree`).
         flatten_call: `(args, kwargs) -> list of dynamic leaves` for any call of the same form, else ArgumentMismatch.
         finish: turns (list of result leaves, args, kwargs) into what the user's function returns, with nnx's in-place

@@ -11,7 +11,7 @@ import contextlib
 import functools
 import inspect
 import types
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -66,19 +66,19 @@ def _in_own_scope(call: Callable[..., Any], args: Any, kwargs: Any, context: Any
 
 
 @contextlib.contextmanager
-def nnx_scopes(roots: Mapping[str, Any]) -> Iterator[None]:
-    """While this is entered, calls of the modules within `roots` say where they are.
+def nnx_scopes(roots: Iterable[tuple[str, Any]]) -> Iterator[None]:
+    """While this is entered, calls of the modules within `roots` (names and nnx objects) say where they are.
 
     nnx has no names of its own, so each module carries its path in an attribute (it survives split and merge inside of
-    nnx transformations) and its class's methods open the scope. A single root is not named, several are.
+    nnx transformations) and its class's methods open the scope. A single module is not named, several are.
     """
-    trees = {name: root for name, root in roots.items() if isinstance(root, nnx.Module)}
+    models = [(name, root) for name, root in roots if isinstance(root, nnx.Module)]
     modules: dict[int, Any] = {}
-    for name, root in trees.items():
-        for path, node in nnx.iter_graph(root):
+    for name, model in models:
+        for path, node in nnx.iter_graph(model):
             if isinstance(node, nnx.Module) and id(node) not in modules:
                 modules[id(node)] = node
-                setattr(node, PATH_ATTRIBUTE, "/".join(map(str, path if len(trees) == 1 else (name, *path))))
+                setattr(node, PATH_ATTRIBUTE, "/".join(map(str, path if len(models) == 1 else (name, *path))))
     with contextlib.ExitStack() as undo:
         for cls in {type(node): None for node in modules.values()}:
             undo.enter_context(_naming_calls(cls))

@@ -8,7 +8,6 @@ structure are what they are under `nnx.jit`.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -18,17 +17,17 @@ from flax import nnx
 from sbpjax import compat
 from sbpjax.compat import JitOptions
 from sbpjax.errors import NotTraceable
-from sbpjax.program.call import NamedLeaf, PlainCall
-from sbpjax.program.names import argument_names, dotted, result_root, tree_paths
-from sbpjax.program.program import Role
+from sbpjax.program.call import PlainCall
+from sbpjax.program.names import argument_names, dotted, result_root
 from sbpjax.program.scopes import forget_paths, linen_scopes, nnx_scopes
+from sbpjax.program.variables import NamedLeaf, objects, state_leaves, with_states
 
 
 def has_state(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> bool:
-    """Whether a call must go through nnx."""
+    """Whether a call must go through nnx. An `nnx.State` is a pytree like others."""
     if isinstance(fn, compat.NnxJitted):
         return True
-    leaves = jax.tree.leaves((args, kwargs), is_leaf=compat.is_nnx_node)
+    leaves = jax.tree.leaves((args, kwargs), is_leaf=lambda x: isinstance(x, nnx.State) or compat.is_nnx_node(x))
     return any(map(compat.is_nnx_node, leaves))
 
 
@@ -62,12 +61,12 @@ class StatefulCall(PlainCall):
 
         @functools.wraps(fn)
         def in_scopes(*args: Any, **kwargs: Any) -> Any:
-            roots = {argument.name: argument.value for argument in self.arguments(args, kwargs)}
+            roots = [x for argument in self.arguments(args, kwargs) for x in objects(argument.value, argument.name)]
             with linen_scopes(), nnx_scopes(roots):
                 result = fn(*args, **kwargs)
             forget_paths((args, kwargs, result))
             self._result_leaves = list(self._leaves_of_result(args, kwargs, result))
-            self._shown_result = _with_states((*compat.nnx_nodes_only((args, kwargs)), result))
+            self._shown_result = with_states((*compat.nnx_nodes_only((args, kwargs)), result))
             return result
 
         return in_scopes
@@ -99,7 +98,7 @@ class StatefulCall(PlainCall):
         super().check(args, kwargs)
         seen = compat.nnx_seen()
         for argument in self.arguments(args, kwargs):
-            for path, node in _nodes(argument.value, argument.name):
+            for path, node in objects(argument.value, argument.name):
                 for inner, variable in compat.nnx_variables(node, seen):
                     self._refuse_mutable_array(dotted(path, *inner), variable)
                     if compat.nnx_hijax(variable):
@@ -111,7 +110,7 @@ class StatefulCall(PlainCall):
     def argument_leaves(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> list[list[NamedLeaf]]:
         """The leaves of each dynamic argument; a variable shared by several belongs to the first."""
         seen = compat.nnx_seen()
-        return [list(_leaves(argument.value, argument.name, seen)) for argument in self.arguments(args, kwargs)]
+        return [list(state_leaves(argument.value, argument.name, seen)) for argument in self.arguments(args, kwargs)]
 
     def result_leaves(self, result: Any) -> list[NamedLeaf]:
         """The leaves of the pure result: the arguments' state, then what the user's function returned."""
@@ -123,68 +122,16 @@ class StatefulCall(PlainCall):
         A variable that several objects share stands in the first. The result is (state of the arguments, of the
         keyword arguments, what the user's function returns).
         """
-        return _with_states(self.dynamic(args, kwargs)), self._shown_result
+        return with_states(self.dynamic(args, kwargs)), self._shown_result
 
     def _leaves_of_result(self, args: tuple[Any, ...], kwargs: dict[str, Any], result: Any) -> Iterator[NamedLeaf]:
         # In the order in which nnx flattens (args, kwargs, result); static arguments hold no nodes.
         seen = compat.nnx_seen()
         args, kwargs = compat.nnx_nodes_only((args, kwargs))
         for name, value in zip(argument_names(self.fn, len(args)), args, strict=True):
-            yield from _leaves(value, name, seen)
+            yield from state_leaves(value, name, seen)
         for name in sorted(kwargs):
-            yield from _leaves(kwargs[name], name, seen)
+            yield from state_leaves(kwargs[name], name, seen)
         root = result_root(result) if not compat.is_nnx_node(result) else "result"
-        for leaf in _leaves(result, root, seen):
+        for leaf in state_leaves(result, root, seen):
             yield NamedLeaf(leaf.path, leaf.kind)
-
-
-def _nodes(tree: Any, root: str) -> Iterator[tuple[str, Any]]:
-    for path, leaf in tree_paths(tree, root, is_leaf=compat.is_nnx_node):
-        if compat.is_nnx_node(leaf):
-            yield path, leaf
-
-
-def _leaves(tree: Any, root: str, seen: Any) -> Iterator[NamedLeaf]:
-    """The leaves of a pytree that may hold nnx objects, those not in `seen`."""
-    for path, leaf in tree_paths(tree, root, is_leaf=compat.is_nnx_node):
-        if not compat.is_nnx_node(leaf):
-            yield NamedLeaf(path)
-            continue
-        for inner, variable in compat.nnx_variables(leaf, seen):
-            for value_path, _ in tree_paths(_value(variable), dotted(path, *inner)):
-                yield NamedLeaf(value_path, _kind(variable), stateful=True)
-
-
-def _with_states(tree: Any) -> Any:
-    """The structure of a pytree with states in place of nnx objects, its leaves in the order in which nnx has them."""
-    seen = compat.nnx_seen()
-    numbers = itertools.count()
-
-    def state(leaf: Any) -> Any:
-        if not compat.is_nnx_node(leaf):
-            return next(numbers)
-        variables = compat.nnx_variables(leaf, seen)
-        values = {path: jax.tree.map(lambda _: next(numbers), _value(variable)) for path, variable in variables}
-        return values[()] if () in values else nnx.State(nnx.traversals.unflatten_mapping(values))
-
-    shown = jax.tree.map(state, tree, is_leaf=compat.is_nnx_node)
-    order, structure = jax.tree.flatten(shown)
-    assert order == sorted(order), "nnx.State sorts its keys as nnx flattens objects"
-    return structure
-
-
-def _value(variable: Any) -> Any:
-    return variable.get_value() if isinstance(variable, nnx.Variable) else variable
-
-
-def _kind(variable: Any) -> Role | None:
-    """The role that a variable's type tells."""
-    if isinstance(variable, nnx.Param):
-        return "parameter"
-    if isinstance(variable, nnx.optimizer.OptState):
-        return "optimizer"
-    if isinstance(
-        variable, nnx.RngState | nnx.BatchStat | nnx.Cache | nnx.Intermediate | nnx.training.metrics.MetricState
-    ):
-        return "other"
-    return None

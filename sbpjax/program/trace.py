@@ -70,7 +70,9 @@ def _call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
         inner, jitted = compat.nnx_inner(fn)
         return StatefulCall(inner, unwrap_jit(jitted, options)[1])
     inner, options = unwrap_jit(fn, options)
-    return (StatefulCall if has_state(inner, args, kwargs) else PlainCall)(inner, options)
+    # What jax.jit was given treats nnx objects as pytrees, as jax.jit does.
+    stateful = inner is fn and has_state(fn, args, kwargs)
+    return (StatefulCall if stateful else PlainCall)(inner, options)
 
 
 def _positions(numbers: int | Sequence[int] | None) -> tuple[int, ...]:

@@ -216,3 +216,26 @@ def test_variadic_arguments_are_numbered(args):
 
     first = trace(fn, args).leaves[0].path
     assert first in ("xs.0.0", "xs.0")
+
+
+def test_functional_nnx_is_a_pytree_with_the_same_names():
+    model = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
+    graphdef, state = nnx.split(model)
+
+    def fn(state, x):
+        model = nnx.merge(graphdef, state)
+        return model(x), nnx.state(model)
+
+    for program in (trace(fn, (state, jnp.ones((3, 2)))), trace(jax.jit(fn), (state, jnp.ones((3, 2))))):
+        assert not program.mutates
+        roles = roles_of(program)
+        assert roles["state.layers.0.kernel"] == "parameter" and roles["state.layers.1.mean"] == "other"
+        assert carried_paths(program)["state.layers.1.var"] == "1.layers.1.var"
+
+
+def test_jitted_functions_take_nnx_modules_as_pytrees_as_jax_jit_does():
+    module = nnx.Linear(2, 2, rngs=nnx.Rngs(0))
+    program = trace(jax.jit(lambda module, x: module(x)), (module, jnp.ones((3, 2))))
+    assert not program.mutates
+    assert roles_of(program)["module.kernel"] == "parameter"
+    assert len(program.graph.outputs) == 1

@@ -178,6 +178,27 @@ def test_nnx_ops_know_their_module_even_in_shared_and_rematerialised_ones():
     assert "__call__" in vars(Block) and "attend" in vars(nnx.Embed) and not hasattr(model, "sbpjax_path")
 
 
+def test_stacked_nnx_layers_are_scanned_under_their_path():
+    class Layer(nnx.Module):
+        def __init__(self, rngs):
+            self.dense = nnx.Linear(4, 4, rngs=rngs)
+
+        def __call__(self, x):
+            return jnp.sin(self.dense(x))
+
+    class Stack(nnx.Module):
+        def __init__(self, rngs):
+            self.layers = nnx.vmap(Layer)(rngs.fork(split=3))
+
+        def __call__(self, x):
+            return nnx.scan(lambda x, layer: layer(x), in_axes=(nnx.Carry, 0), out_axes=nnx.Carry)(x, self.layers)
+
+    graph = trace(lambda state, x: state["model"](x), ({"model": Stack(nnx.Rngs(0))}, jnp.ones(4))).graph
+    (scan,) = [op for op in graph.ops if op.name == "scan"]
+    assert {(op.name, op.source.module) for op in scan.body.ops} >= {("sin", "layers"), ("dot_general", "layers/dense")}
+    assert scan.repeats == 3
+
+
 def test_two_nnx_models_are_told_apart_by_their_arguments():
     def apply(encoder, decoder, x):
         return decoder(encoder(x))
