@@ -24,6 +24,7 @@ try:
 except ImportError:  # no wheel for this platform
     pytoulbar2 = None
 
+SMALL = 5_000  # variables of a relaxation that branch and cut is quick on
 TOP = 10**14  # costs at and above it are forbidden to toulbar2
 
 
@@ -53,11 +54,18 @@ def exact(network: Network, backtracks: int, mip_nodes: int) -> Answer:
     done = answer.bound_seconds == np.inf or (
         answer.choice is not None and network.seconds(answer.choice) <= answer.bound_seconds * (1 + 1e-6)
     )
-    if done or not len(network.limits):
+    if done or not len(network.limits) or variables(network) > SMALL:
         return answer
     other = by_highs(network, mip_nodes)  # with memory rows the two complement each other
-    best = min((a for a in (answer, other)), key=lambda a: np.inf if a.choice is None else network.seconds(a.choice))
+    best = min((answer, other), key=lambda a: np.inf if a.choice is None else network.seconds(a.choice))
     return Answer(best.choice, max(answer.bound_seconds, other.bound_seconds), best.method)
+
+
+def variables(network: Network) -> int:
+    """How many variables the linear relaxation of a network has."""
+    pool = network.pool
+    pairs = sum(pool.extent(table) for others in network.links.values() for table in others.values()) // 2
+    return pairs + sum(network.options(node) for node in network.costs)
 
 
 def by_toulbar2(network: Network, backtracks: int) -> Answer:
@@ -133,12 +141,12 @@ def _add_row(cfn: Any, held: dict[int, Floats], limit: float) -> None:
     cfn.CFN.wcsp.postKnapsackConstraint(list(held), " ".join(words), kp=True)
 
 
-def by_highs(network: Network, nodes: int) -> Answer:
-    """Branch and cut in HiGHS on binary options and continuous pairs, cut after a number of nodes."""
+def by_highs(network: Network, nodes: int, gap: float = 0.0) -> Answer:
+    """Branch and cut in HiGHS on binary options and continuous pairs, until a relative gap or a number of nodes."""
     fold = quotient(network, None)
     model = polytope(network, fold)
     scale = cost_scale(model)
-    highs = Solver(mip_rel_gap=0.0, mip_abs_gap=0.0, mip_max_nodes=nodes, mip_max_stall_nodes=nodes)
+    highs = Solver(mip_rel_gap=gap, mip_abs_gap=0.0, mip_max_nodes=nodes, mip_max_stall_nodes=nodes)
     pass_to(highs, model, scale, integral=True)
     status = highs.finish()
     if status == highspy.HighsModelStatus.kInfeasible:

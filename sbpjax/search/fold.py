@@ -8,6 +8,7 @@ problem, whose answers are answers of the whole one (`folded`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -38,6 +39,10 @@ class Quotient:
     tables: list[int]
     sizes: list[int]
     ends: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]
+
+    def unfolded(self, choice: Sequence[int] | Mapping[int, int]) -> dict[int, int]:
+        """A choice by class as a choice by node."""
+        return {node: choice[c] for node, c in zip(self.nodes, self.classes.tolist(), strict=True)}
 
 
 def quotient(network: Network, radius: int | None) -> Quotient:

@@ -108,16 +108,14 @@ class Relaxation:
     Attributes:
         bound_seconds: no choice within the memory rows costs less.
         shares: for each node class, the share of each option.
-        reduced: for each node class, by how much more the bound would be if one more of its nodes took each option.
+        prices: seconds per byte of each memory row at which the bound is reached.
         feasible: False when no choice keeps the memory rows.
-        work: iterations that were spent.
     """
 
     bound_seconds: float
     shares: list[Floats]
-    reduced: list[Floats]
+    prices: Floats
     feasible: bool
-    work: int
 
 
 def constraints(model: Polytope) -> tuple[sparse.csc_array, Floats, Floats]:
@@ -159,16 +157,14 @@ def relax(network: Network, fold: Quotient, iterations: int) -> Relaxation:
     pass_to(highs, model, scale)
     status = highs.finish()
     solution = highs.getSolution()
-    work = highs.getInfo().simplex_iteration_count
     if status == highspy.HighsModelStatus.kInfeasible:
-        return Relaxation(np.inf, [], [], False, work)
+        return Relaxation(np.inf, [], np.zeros(0), False)
     duals = np.array(solution.row_dual)[model.classes :] / scale if solution.dual_valid else np.zeros(0)
     if len(duals):
         duals[len(duals) - len(model.limits) :] /= byte_unit(model)
-    bound, reduced = proven(model, duals)
+    bound, prices, reduced = proven(model, duals)
     shares = np.array(solution.col_value)[: model.shares] if solution.value_valid else -reduced
-    cuts = model.starts[1 : model.classes]
-    return Relaxation(bound, np.split(shares, cuts), np.split(reduced, cuts), True, work)
+    return Relaxation(bound, np.split(shares, model.starts[1 : model.classes]), prices, True)
 
 
 def cost_scale(model: Polytope) -> float:
@@ -177,17 +173,15 @@ def cost_scale(model: Polytope) -> float:
     return 1e6 / total if total > 0 else 1.0
 
 
-def proven(model: Polytope, duals: Floats) -> tuple[float, Floats]:
-    """The bound that prices on the link and memory rows prove, and the reduced costs of the node shares above it."""
-    cost = model.cost
+def proven(model: Polytope, duals: Floats) -> tuple[float, Floats, Floats]:
+    """The bound that duals of the link and memory rows prove, the prices of bytes, and the shares' reduced costs."""
+    cost, prices = model.cost, np.zeros(len(model.limits))
     bound = model.constant
     if len(duals):
         ties = len(duals) - len(model.limits)
-        prices = np.minimum(duals[ties:], 0.0)
-        cost = cost - model.links.T @ duals[:ties] - model.memory.T @ prices
-        bound += float(prices @ model.limits)
-    if not len(model.starts):
-        return bound, np.zeros(0)
+        prices = np.maximum(-duals[ties:], 0.0)
+        cost = cost - model.links.T @ duals[:ties] + model.memory.T @ prices
+        bound -= float(prices @ model.limits)
     least = np.minimum.reduceat(cost, model.starts)
     reduced = cost[: model.shares] - np.repeat(least[: model.classes], _lengths(model)[: model.classes])
-    return bound + float(least.sum()), reduced
+    return bound + float(least.sum()), prices, reduced

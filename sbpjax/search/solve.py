@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,9 +21,10 @@ from sbpjax.search.exact import exact
 from sbpjax.search.fold import folded, quotient
 from sbpjax.search.memory import TURNS, binding, least_peak
 from sbpjax.search.network import Network, network_of
+from sbpjax.search.price import fuse, ladder
 from sbpjax.search.problem import Infeasible, Problem, Solution
 from sbpjax.search.reduce import Contradiction, reduce, restore
-from sbpjax.search.relax import Relaxation, relax
+from sbpjax.search.relax import relax
 
 SAME = 1e-9  # two costs that differ by less, relatively, are taken for equal
 
@@ -168,31 +169,46 @@ def _settle(network: Network, budget: Budget) -> Found:
         return Found(answer.choice, answer.bound_seconds, "exact (reductions)")
     fold = quotient(network, budget.radius)
     whole = len(fold.models) == len(fold.nodes)
+    size = "" if whole else f", {len(fold.nodes)} nodes folded to {len(fold.models)}"
     relaxed = relax(network, fold, budget.lp_iterations)
     if not relaxed.feasible:
         return Found(None, np.inf, "")
-    classes = dict(zip(fold.nodes, fold.classes.tolist(), strict=True))
-    size = "" if whole else f", {len(fold.nodes)} nodes folded to {len(fold.models)}"
-    rounded = _rounded(relaxed)
-    choice = {node: rounded[c] for node, c in classes.items()}
-    if _same(network.seconds(choice), relaxed.bound_seconds) and (network.excess(choice) <= 0).all():
-        return Found(choice, relaxed.bound_seconds, f"exact (linear relaxation, integral{size})")
-    if not whole:
-        answer = _solved(folded(network, fold), budget)
-        if answer.choice is not None:
-            choice = {node: answer.choice[c] for node, c in classes.items()}
-            return Found(choice, relaxed.bound_seconds, f"{answer.method}{size}")
-    answer = _solved(network.copy(), budget)
-    return Found(answer.choice, max(answer.bound_seconds, relaxed.bound_seconds), answer.method)
+    bound = relaxed.bound_seconds
+    choice = fold.unfolded([int(shares.argmax()) for shares in relaxed.shares])
+    if _same(network.seconds(choice), bound) and _fits(network, choice):
+        return Found(choice, bound, f"exact (linear relaxation, integral{size})")
+    small = network.copy() if whole else folded(network, fold)
+    spread = dict if whole else fold.unfolded
+    answer = _solved(small, budget)
+    if whole:
+        bound = max(bound, answer.bound_seconds)
+    choices = [] if answer.choice is None else [spread(answer.choice)]
+    if choices and (not len(network.limits) or _same(network.seconds(choices[0]), bound)):
+        return Found(choices[0], bound, answer.method + size)
+    if len(network.limits):
+        choices += map(spread, ladder(small, relaxed.prices, bound, budget.backtracks))
+        return Found(_mixed(network, choices, budget), bound, f"priced memory, mixed{size}")
+    if not whole and not choices:  # nodes that look alike have to differ
+        return _settle(network, replace(budget, radius=None))
+    return Found(None, bound, "")
+
+
+def _mixed(network: Network, choices: list[dict[int, int]], budget: Budget) -> dict[int, int] | None:
+    """Memory binds: the best of some choices and their mixture; None if none fits."""
+    if choices and (mixture := fuse(network, choices, budget.mip_nodes)) is not None:
+        choices = [*choices, mixture]
+    return min((choice for choice in choices if _fits(network, choice)), key=network.seconds, default=None)
 
 
 def _solved(network: Network, budget: Budget) -> Found:
-    """Solve a network of its own exactly, as far as the budget goes."""
+    """Solve a network of its own exactly, as far as the budget goes; the fewer backtracks, the dearer they are."""
+    network = network.copy()
     try:
         steps = reduce(network)
     except Contradiction:
         return Found(None, np.inf, "")
-    answer = exact(network, budget.backtracks, budget.mip_nodes)
+    effort = 1 + len(network.limits) * len(network.costs) // 50
+    answer = exact(network, budget.backtracks // effort, budget.mip_nodes)
     if answer.choice is None:
         return Found(None, answer.bound_seconds, answer.method)
     done = _same(network.seconds(answer.choice), answer.bound_seconds)
@@ -201,8 +217,8 @@ def _solved(network: Network, budget: Budget) -> Found:
     return Found(choice, answer.bound_seconds, f"{'exact' if done else 'best within the budget'} ({answer.method})")
 
 
-def _rounded(relaxed: Relaxation) -> list[int]:
-    return [int(shares.argmax()) for shares in relaxed.shares]
+def _fits(network: Network, choice: dict[int, int]) -> bool:
+    return bool((network.excess(choice) <= 0).all())
 
 
 def _same(seconds: float, bound: float) -> bool:
