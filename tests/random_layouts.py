@@ -1,4 +1,4 @@
-"""Random legal layouts: whatever the rules allow and boxing can reach, not what a search would choose."""
+"""Layouts that no search would choose: random legal ones (what rules allow and boxing can reach), and the trivial."""
 
 from __future__ import annotations
 
@@ -36,6 +36,27 @@ def random_layout(program: Program, links: Links, seed: int, compiler_options: M
     ]
     body = _RandomBody(graph, links, rng).build(inputs, results)
     return Layout(mesh, tuple(inputs), tuple(results), body, compiler_options)
+
+
+def whole_layout(program: Program, mesh: MeshShape) -> Layout:
+    """The layout in which every device computes everything."""
+    body = _whole_body(program.graph)
+    inputs = tuple(Placement.broadcast(len(program.graph.tensors[t].shape)) for t in program.graph.inputs)
+    return Layout(mesh, inputs, body.result_placements, body)
+
+
+def _whole_body(graph: Graph) -> BodyLayout:
+    def whole(operand: Operand) -> Placement:
+        return Placement.broadcast(len(graph.aval(operand).shape))
+
+    return BodyLayout(
+        versions=tuple((Version(whole(t)),) for t in range(len(graph.tensors))),
+        signatures=tuple(Signature(tuple(map(whole, op.inputs)), tuple(map(whole, op.outputs))) for op in graph.ops),
+        uses=tuple((0,) * len(op.inputs) for op in graph.ops),
+        results=(0,) * len(graph.outputs),
+        result_placements=tuple(map(whole, graph.outputs)),
+        bodies={i: _whole_body(op.body) for i, op in enumerate(graph.ops) if op.body is not None},
+    )
 
 
 def random_at_rest(shape: Sequence[int], mesh: MeshShape, rng: random.Random) -> Placement:

@@ -79,7 +79,8 @@ class _Device:
         values = lax.optimization_barrier(list(values))
         if not self.drops_barriers:
             return values
-        index = self.axis_index(tuple(self.mesh)[:1])
+        # On an axis of one device the compiler knows the index.
+        index = self.axis_index((max(self.mesh, key=self.mesh.__getitem__),))
         return [hidden(x, index, next(self.numbers)) if s else x for x, s in zip(values, shared, strict=True)]
 
     def run(
