@@ -149,7 +149,7 @@ class _AsOne:
         flat, tree = jax.tree.flatten((coordinates, parts))
         if self.function is None:
             lowered = jax.jit(lambda *flat: self.local(*tree.unflatten(flat)), keep_unused=True).lower(*flat)
-            self.function = _compiled(_Lowered(lowered.as_text(), lowered))
+            self.function = _compiled(_Lowered(f"{lowered.in_avals}\n{lowered.as_text()}", lowered))
         return self.function(*flat)
 
 
