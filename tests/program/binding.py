@@ -21,7 +21,7 @@ def run_graph(graph: Graph, values: Sequence[Any]) -> list[Any]:
     for op in graph.ops:
         inputs = [read(operand) for operand in op.inputs]
         if op.body is None:
-            outputs = op.primitive.bind(*inputs, **op.params)
+            outputs = op.primitive.bind(*inputs, **op.primitive.get_bind_params(op.params))
             outputs = outputs if op.primitive.multiple_results else [outputs]
         else:
             outputs = _run_scan(op, inputs)

@@ -239,3 +239,18 @@ def test_jitted_functions_take_nnx_modules_as_pytrees_as_jax_jit_does():
     assert not program.mutates
     assert roles_of(program)["module.kernel"] == "parameter"
     assert len(program.graph.outputs) == 1
+
+
+def test_weights_read_only_within_a_loop_are_parameters_and_their_momentum_is_optimizer_state():
+    def step(weights, momentum, x):
+        def loss(weights):
+            y, _ = jax.lax.scan(lambda h, w: (jnp.tanh(h @ w), None), x, weights["layers"])
+            return jnp.sum(y)
+
+        grads = jax.grad(loss)(weights)
+        momentum = jax.tree.map(lambda m, g: 0.9 * m + g, momentum, grads)
+        return jax.tree.map(lambda w, m: w - 0.1 * m, weights, momentum), momentum
+
+    stacked = {"layers": jnp.ones((3, 4, 4))}
+    roles = roles_of(trace(step, (stacked, stacked, jnp.ones((2, 4)))))
+    assert roles == {"weights.layers": "parameter", "momentum.layers": "optimizer", "x": "batch"}
