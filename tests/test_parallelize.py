@@ -9,6 +9,7 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import sbpjax
@@ -51,6 +52,8 @@ def run(step, state, steps=3):
 
 def close(got, wanted, tolerance=1e-5):
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
+        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+            a, b = jax.random.key_data(a), jax.random.key_data(b)
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=tolerance, rtol=tolerance)
 
 
@@ -174,3 +177,44 @@ def test_emitted_step_refuses_other_shapes_by_name():
     step = plan.emit(plan.make_mesh())
     with pytest.raises(sbpjax.ArgumentMismatch, match=r"x was float32\[16,32\].* is float32\[8,32\]"):
         step(init_state(jax.random.key(0)), batch(8))
+
+
+class Net(nnx.Module):
+    """A module with parameters, statistics and dropout."""
+
+    def __init__(self, rngs):
+        self.up = nnx.Linear(32, 64, rngs=rngs)
+        self.norm = nnx.BatchNorm(64, rngs=rngs)
+        self.dropout = nnx.Dropout(0.1, rngs=rngs)
+        self.down = nnx.Linear(64, 32, rngs=rngs)
+
+    def __call__(self, x):
+        return self.down(self.dropout(nnx.relu(self.norm(self.up(x)))))
+
+
+def make_net():
+    model = Net(nnx.Rngs(0))
+    return model, nnx.Optimizer(model, optax.adam(1e-2), wrt=nnx.Param)
+
+
+def nnx_step(model, optimizer, x):
+    loss, gradients = nnx.value_and_grad(lambda m: jnp.mean((m(x) - x) ** 2))(model)
+    optimizer.update(model, gradients)
+    return loss
+
+
+def test_nnx_objects_planned_from_shapes_are_born_split_and_changed_in_place():
+    shapes = nnx.eval_shape(make_net)
+    plan = sbpjax.plan(
+        nnx_step, *shapes, jax.ShapeDtypeStruct((16, 32), jnp.float32), mesh={"data": 8}, strategy="fsdp"
+    )
+    mesh = plan.make_mesh()
+    model, optimizer = sbpjax.init(make_net, plan=plan, mesh=mesh, argnums=(0, 1))
+    assert model.up.kernel.get_value().sharding.spec == PartitionSpec(None, "data")
+    step = plan.emit(mesh)
+    got = [float(step(model, optimizer, batch(seed=i))) for i in range(3)]
+    wanted_model, wanted_optimizer = make_net()
+    reference = nnx.jit(nnx_step)
+    wanted = [float(reference(wanted_model, wanted_optimizer, batch(seed=i))) for i in range(3)]
+    np.testing.assert_allclose(got, wanted, rtol=1e-5)
+    close(nnx.state(model), nnx.state(wanted_model))

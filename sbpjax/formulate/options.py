@@ -107,16 +107,19 @@ def _restricted(
 
 
 def _pinned(op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape) -> Sequence[Signature]:
-    check_axes([axis for axis, _ in op.params["pins"]], mesh, f"constrain at {op.source}")
+    """The signatures that keep a pin. One that is not strict (a sharding constraint for another mesh) may give way."""
+    strict = op.params["strict"]
+    if strict:
+        check_axes([axis for axis, _ in op.params["pins"]], mesh, f"constrain at {op.source}")
     pins = {axis: sbp for axis, sbp in op.params["pins"] if axis in mesh}
     kept = [s for s in found if all(s.results[0].on(axis) == sbp for axis, sbp in pins.items())]
-    if not kept:
+    if not kept and strict:
         asked = ", ".join(f"{axis}={sbp}" for axis, sbp in pins.items())
         raise InvalidStrategy(
             f"constrain({asked}) cannot hold for a tensor of shape {graph.tensors[op.outputs[0]].shape} on mesh "
             f"{dict(mesh)} at {op.source}: pin a dimension that exists and that the axis divides."
         )
-    return kept
+    return kept or found
 
 
 def allows(allowed: Allowed, placement: Placement) -> bool:

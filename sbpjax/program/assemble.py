@@ -19,6 +19,7 @@ from sbpjax.program.names import closure_names
 from sbpjax.program.phases import assign_phases
 from sbpjax.program.program import Leaf, Program
 from sbpjax.program.roles import LeafFacts, reading_phases, roles
+from sbpjax.program.sameness import same_structure
 from sbpjax.program.variables import NamedLeaf
 
 
@@ -123,15 +124,19 @@ def _flatten_call(
 ) -> Callable[..., list[Any]]:
     """The function that checks a later call against the traced one and returns its leaves.
 
-    Weak types are not compared: a step counter that begins as the number 0 comes back as an array.
+    Weak types are not compared: a step counter that begins as the number 0 comes back as an array. Static fields are
+    compared by what they are made of: an optimizer made twice alike is the same.
     """
+    accepted = {in_tree}
 
     def flatten_call(args: Sequence[Any], kwargs: dict[str, Any]) -> list[Any]:
         args, kwargs = tuple(args), dict(kwargs)
         call.same_static(static, args, kwargs)
         values, tree = jax.tree.flatten(call.dynamic(*call.purify(args, kwargs)))
-        if tree != in_tree:
-            raise ArgumentMismatch(_tree_difference(call, leaves, args, kwargs))
+        if tree not in accepted:
+            if not same_structure(tree, in_tree):
+                raise ArgumentMismatch(_tree_difference(call, leaves, args, kwargs))
+            accepted.add(tree)
         for value, leaf, aval in zip(values, leaves, avals, strict=True):
             if getattr(value, "shape", None) != aval.shape or getattr(value, "dtype", None) != aval.dtype:
                 _check_aval(call.name, leaf.path, value, aval)

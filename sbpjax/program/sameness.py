@@ -46,8 +46,8 @@ def same(one: Any, other: Any, within: Pairs = frozenset()) -> bool:
         case np.ndarray() | jax.Array():
             return one.shape == other.shape and one.dtype == other.dtype and bool(np.array_equal(one, other))
         case types.FunctionType():
-            parts = [(f.__defaults__, f.__kwdefaults__, _closed_over(f)) for f in (one, other)]
-            return one.__code__ == other.__code__ and same(*parts, within)
+            mine, theirs = ((f.__defaults__, f.__kwdefaults__, _closed_over(f)) for f in (one, other))
+            return one.__code__ == other.__code__ and same(mine, theirs, within)
         case types.MethodType():
             return same((one.__func__, one.__self__), (other.__func__, other.__self__), within)
         case functools.partial():
