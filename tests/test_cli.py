@@ -136,7 +136,7 @@ def test_a_run_that_differs_from_one_device_fails(monkeypatch):
     planned = SimpleNamespace(cluster=SimpleNamespace(name="8xcpu"), mesh_shape={"data": 8})
     monkeypatch.setattr(traincommand, "_show_plan", lambda console, make: planned)
     monkeypatch.setattr(run, "train_single", lambda *_: run.Curve(losses, np.ones(4)))
-    monkeypatch.setattr(run, "train_planned", lambda *_: run.Curve(losses + [0, 0, 2e-5, 0], np.ones(4)))
+    monkeypatch.setattr(run, "train_planned", lambda *_: run.Curve(losses + np.array([0, 0, 2e-5, 0]), np.ones(4)))
     said = invoke("train", "char_lm", *DEMO, "steps=4", "tight=null")
     assert said.exit_code == 1, said.output
     assert re.search(r"2\.0e-05 from one device's at step 2 of 4; 1e-05 is allowed", said.output)

@@ -1,3 +1,3 @@
 """The command line: `sbpjax plan`, `sbpjax train`, `sbpjax version`."""
 
-from sbpjax.cli.app import app as app
+from sbpjax.cli.main import app as app

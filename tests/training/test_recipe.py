@@ -84,7 +84,7 @@ def test_a_wrong_recipe_is_refused_with_place_and_remedy(write, text, says):
         ("steps", "write key=value"),
         ("steps=[1", "not YAML"),
         ("optimizer.lr=1", "override 'optimizer.lr=1': optimizer.lr: unknown key"),
-        ("steps.more=1", "steps is 300, which has no keys inside"),
+        ("steps.more=1", "steps is 240, which has no keys inside"),
         ("model.vocab=100", "model.vocab is 100"),
         ("optimizer.warmup=2", "optimizer.warmup is 2"),
     ],
