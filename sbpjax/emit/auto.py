@@ -9,6 +9,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
+from jax.sharding import NamedSharding
 
 from sbpjax.cluster import Links
 from sbpjax.emit.shardings import AnyMesh, named_sharding
@@ -48,6 +49,7 @@ class _Whole:
 
     def __init__(self, mesh: AnyMesh) -> None:
         self.mesh = mesh
+        self.shardings: dict[Placement, NamedSharding] = {}
 
     def inside(self) -> _Whole:
         return self
@@ -63,16 +65,22 @@ class _Whole:
     def run(
         self, op: Op, signature: Signature, operands: Sequence[Any], operand_avals: Any, result_avals: Any
     ) -> Sequence[Any]:
-        del operand_avals, result_avals
+        del result_avals
         results = op.primitive.bind(*operands, **op.primitive.get_bind_params(op.params))
         if not op.primitive.multiple_results:
             results = [results]
-        placements = signature.results
-        if op.name in _REDUCED_AT_ONCE:
-            placements = [Placement(placement.dims) for placement in placements]
-        return [self._constrain(x, placement) for x, placement in zip(results, placements, strict=True)]
+        made = []
+        for x, placement in zip(results, signature.results, strict=True):
+            if op.name in _REDUCED_AT_ONCE:
+                placement = Placement(placement.dims)
+            alike = {p for p, aval in zip(signature.operands, operand_avals, strict=True) if aval.shape == x.shape}
+            # XLA finds by itself that a result lies as its operands do.
+            made.append(x if alike == {placement} else self._constrain(x, placement))
+        return made
 
     def _constrain(self, x: Any, placement: Placement) -> Any:
         if placement.partial or not placement.rank:
             return x
-        return lax.with_sharding_constraint(x, named_sharding(placement, self.mesh))
+        if placement not in self.shardings:
+            self.shardings[placement] = named_sharding(placement, self.mesh)
+        return lax.with_sharding_constraint(x, self.shardings[placement])

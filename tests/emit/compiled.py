@@ -24,11 +24,14 @@ _SCOPE = re.compile(r"sbp(?:\.o\d+)*\.t\d+\.v\d+")
 
 
 def compiled_collectives(hlo: str) -> Counter[tuple[str, str]]:
-    """(scope, kind) of every collective in optimised HLO; the scope is empty for one that is no boxing."""
+    """(scope, kind) of every collective in optimised HLO; the scope is empty for one that is no boxing.
+
+    Collectives that the compiler combined count each: it joins their names.
+    """
     found: Counter[tuple[str, str]] = Counter()
     for kind, op_name in _INSTRUCTION.findall(hlo):
-        scopes = _SCOPE.findall(op_name)
-        found[scopes[-1] if scopes else "", _KINDS[kind]] += 1
+        for scope in _SCOPE.findall(op_name) or [""]:
+            found[scope, _KINDS[kind]] += 1
     return found
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 import jax
 import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from flax import linen as nn
 from flax import nnx
 from jax.sharding import AxisType, Mesh, NamedSharding, PartitionSpec
 from random_layouts import random_layout
@@ -200,6 +203,18 @@ def test_nnx_objects_are_updated_in_place(emitter):
 
 def _plain(x):
     return jax.random.key_data(x) if jnp.issubdtype(x.dtype, jax.dtypes.prng_key) else x
+
+
+def test_compiled_ops_are_named_after_the_users_modules():
+    model = nn.Sequential([nn.Dense(16), jnp.tanh, nn.Dense(8)])
+    params = model.init(jax.random.key(0), X)
+
+    def fn(params, x):
+        return jax.grad(lambda p: jnp.sum(model.apply(p, x) ** 2))(params)
+
+    step, _, _ = emit(fn, params, X)
+    names = set(re.findall(r'op_name="jit\(fn\)/shard_map/([^"]*)"', step.lower(params, X).compile().as_text()))
+    assert {"layers_0/dot_general", "layers_2/dot_general", "backward/layers_2/dot_general"} <= names
 
 
 def test_two_boxings_that_are_alike_stay_two():
