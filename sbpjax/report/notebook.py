@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from sbpjax.report.tables import Section, facts, headline, sections
 
 if TYPE_CHECKING:
-    from sbpjax.planning import Plan
+    from sbpjax.plans import Plan
 
 _STYLE = """<style scoped>
 .sbpjax table { border-collapse: collapse; margin: 0.2em 0 0.8em 0; font-size: 90%; }

@@ -12,7 +12,7 @@ from sbpjax.sbp import Placement
 
 if TYPE_CHECKING:
     from sbpjax.cost.estimate import Collective
-    from sbpjax.planning import Plan
+    from sbpjax.plans import Plan
 
 MOST_ROWS = 24
 """A longer table ends in a row that sums up the rest."""

@@ -15,7 +15,7 @@ from rich.text import Text
 from sbpjax.report.tables import Section, facts, headline, sections
 
 if TYPE_CHECKING:
-    from sbpjax.planning import Plan
+    from sbpjax.plans import Plan
 
 WIDTH = 120
 """Columns of `str(plan)`, whatever the terminal: the same plan prints the same text."""

@@ -114,9 +114,7 @@ class Tight(_Strict):
     """A second plan, shown and not run: the same step where memory binds."""
 
     below: str = Field(default="dp", description="the strategy whose memory is the measure")
-    fraction: Annotated[float, Field(gt=0, lt=1)] = Field(
-        0.8, description="the limit, as a part of what `below` needs"
-    )
+    fraction: Annotated[float, Field(gt=0, lt=1)] = Field(0.8, description="the limit, as a part of what `below` needs")
 
 
 class Log(_Strict):
