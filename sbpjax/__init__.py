@@ -19,9 +19,9 @@ from sbpjax.errors import NotTraceable as NotTraceable
 from sbpjax.errors import SbpjaxError as SbpjaxError
 from sbpjax.errors import UnboundPlan as UnboundPlan
 from sbpjax.errors import UnknownName as UnknownName
-from sbpjax.planning import Plan as Plan
-from sbpjax.planning import plan as plan
 from sbpjax.initialising import init as init
+from sbpjax.planning import plan as plan
+from sbpjax.plans import Plan as Plan
 from sbpjax.running import parallelize as parallelize
 from sbpjax.sbp import B as B
 from sbpjax.sbp import P as P

@@ -15,7 +15,8 @@ from flax import nnx
 from jax.sharding import Mesh
 
 from sbpjax.errors import ArgumentMismatch, UnboundPlan
-from sbpjax.planning import Plan, plan_program
+from sbpjax.planning import plan_program
+from sbpjax.plans import Plan
 from sbpjax.program.program import Program
 from sbpjax.program.trace import trace
 from sbpjax.sbp import Placement

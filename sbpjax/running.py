@@ -14,7 +14,8 @@ from sbpjax.cluster import Cluster
 from sbpjax.emit.shardings import named_sharding
 from sbpjax.emit.step import EmittedStep
 from sbpjax.errors import ArgumentMismatch, NotTraceable, SbpjaxError, UnknownName
-from sbpjax.planning import EMITTERS, Emitter, MeshLike, Plan, StrategyLike, plan
+from sbpjax.planning import MeshLike, StrategyLike, plan
+from sbpjax.plans import EMITTERS, Emitter, Plan
 
 
 class Options(TypedDict, total=False):
