@@ -102,7 +102,7 @@ def _once_by_toulbar2(network: Network, backtracks: int, upper: float) -> Answer
     cfn.Option.backtrackLimit = backtracks
 
     def whole(values: Floats) -> list[int]:
-        return np.where(np.isfinite(values), np.floor(values * scale), TOP).astype(np.int64).ravel().tolist()
+        return np.minimum(np.floor(values * scale), TOP).astype(np.int64).ravel().tolist()
 
     number = {node: cfn.AddVariable(f"n{node}", range(network.options(node))) for node in network.costs}
     for node, vector in network.costs.items():

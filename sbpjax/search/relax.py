@@ -149,9 +149,15 @@ def _lengths(model: Polytope) -> Indices:
     return np.diff(np.append(model.starts, len(model.cost)))
 
 
-def relax(network: Network, fold: Quotient, iterations: int) -> Relaxation:
-    """Solve the relaxation of a network under a fold, spending at most `iterations` of the simplex method."""
+def relax(network: Network, fold: Quotient, iterations: int, variables: int) -> Relaxation:
+    """Solve the relaxation of a network under a fold, spending at most `iterations` of the simplex method.
+
+    One of more than `variables` is not solved at all: its bound is that of each node and edge by itself.
+    """
     model = polytope(network, fold)
+    if len(model.cost) > variables:
+        bound, prices, reduced = proven(model, np.zeros(0))
+        return Relaxation(bound, np.split(-reduced, model.starts[1 : model.classes]), prices, True)
     highs = Solver(solver="simplex", simplex_iteration_limit=iterations)
     scale = cost_scale(model)
     pass_to(highs, model, scale)

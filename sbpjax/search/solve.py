@@ -36,6 +36,7 @@ class Budget:
     Attributes:
         radius: how many edges away repeated layers must look alike to be folded into one; None folds nothing.
         lp_iterations: simplex iterations of one linear relaxation.
+        lp_variables: the size above which it is left out.
         backtracks: of one exact search.
         mip_nodes: nodes of a mixed-integer program, where one is needed.
         seconds: a wall-clock limit, looked at between stages; it marks the solution as cut.
@@ -43,6 +44,7 @@ class Budget:
 
     radius: int | None = 4
     lp_iterations: int = 300_000
+    lp_variables: int = 400_000
     backtracks: int = 20_000
     mip_nodes: int = 2_000
     seconds: float | None = None
@@ -170,7 +172,7 @@ def _settle(network: Network, budget: Budget) -> Found:
     fold = quotient(network, budget.radius)
     whole = len(fold.models) == len(fold.nodes)
     size = "" if whole else f", {len(fold.nodes)} nodes folded to {len(fold.models)}"
-    relaxed = relax(network, fold, budget.lp_iterations)
+    relaxed = relax(network, fold, budget.lp_iterations, budget.lp_variables)
     if not relaxed.feasible:
         return Found(None, np.inf, "")
     bound = relaxed.bound_seconds
