@@ -30,19 +30,25 @@ for _generator in ("rbg", "unsafe_rbg"):
 
 for _generator in ("threefry2x32", "rbg", "unsafe_rbg"):
 
-    @example("random_split", "random_fold_in", "random_clone", "random_unwrap", "random_wrap", "random_seed")
-    def keys(d: Draw, generator=_generator):
+    @example("random_split", "random_fold_in")
+    def derived_keys(d: Draw, generator=_generator):
         n = d.size()
 
+        def fn(keys, numbers):
+            split = jax.vmap(lambda key: jax.random.split(key, (2, 2)))(keys)
+            grid = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, numbers[:2])
+            one_for_all = jax.vmap(lambda key: jax.random.fold_in(key, 5))(keys)
+            return split, grid, jax.vmap(jax.random.fold_in)(keys, numbers), one_for_all
+
+        return fn, jax.random.split(jax.random.key(3, impl=generator), n), d.ints(n, low=0, high=1000)
+
+    @example("random_clone", "random_unwrap", "random_wrap", "random_seed")
+    def raw_keys(d: Draw, generator=_generator):
         def fn(seeds):
             keys = jax.vmap(lambda seed: jax.random.key(seed, impl=generator))(seeds)
-            split = jax.vmap(lambda key: jax.random.split(key, (2, 2)))(keys)
-            grid = jax.vmap(jax.vmap(jax.random.fold_in, (None, 0)), (0, None))(keys, seeds[:2])
-            folded = jax.vmap(jax.random.fold_in)(keys, seeds), jax.vmap(lambda key: jax.random.fold_in(key, 5))(keys)
-            words = jax.random.key_data(jax.random.clone(keys))
-            return split, grid, folded, jax.random.wrap_key_data(words, impl=generator)
+            return jax.random.wrap_key_data(jax.random.key_data(jax.random.clone(keys)), impl=generator)
 
-        return fn, d.ints(n, low=0, high=1000)
+        return fn, d.ints(d.size(), low=0, high=1000)
 
 
 @example("threefry2x32")
