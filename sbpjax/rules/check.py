@@ -25,8 +25,8 @@ from sbpjax.rules.rule import Rule, Signature
 from sbpjax.rules.signatures import replicated, signatures
 from sbpjax.sbp import CombineOp, MeshShape, Placement
 
-Coordinates: TypeAlias = Mapping[str, Any]
-"""A device's index on each axis (traced, inside a jitted local run)."""
+Coordinates: TypeAlias = Mapping[str, int]
+"""A device's index on each axis."""
 
 
 def check_rule(
@@ -110,7 +110,7 @@ def _run(
 ) -> Iterator[NDArray[Any] | str]:
     """The results put together, or what is wrong with them."""
 
-    def local(coordinates: Coordinates, parts: Sequence[Any]) -> list[Any]:
+    def local(axis_index: Callable[[Sequence[str]], Any], parts: Sequence[Any]) -> list[Any]:
         return run_local(
             op,
             rule,
@@ -119,7 +119,7 @@ def _run(
             parts,
             [x.shape for x in operands],
             [x.shape for x in expected],
-            lambda axes: _linear(axes, coordinates, mesh),
+            axis_index,
         )
 
     run = local if rule.local is None else _AsOne(local)
@@ -131,7 +131,7 @@ def _run(
             x.wrap(_cut(summands[_linear(p.partial, device, mesh)], p, device, mesh))
             for x, summands, p in zip(operands, decomposed, signature.operands, strict=True)
         ]
-        results = run({axis: np.int32(i) for axis, i in device.items()}, own)
+        results = run(lambda axes, device=device: _linear(axes, device, mesh), own)
         for k, result in enumerate(results):
             parts[k].append(_Value(result).array)
     for whole, placement, held in zip(expected, signature.results, parts, strict=True):
@@ -139,23 +139,39 @@ def _run(
 
 
 class _AsOne:
-    """A local implementation compiled as one, as it is in emission: coordinates are traced."""
+    """A local implementation compiled as one, as it is in emission: the device's indices are traced."""
 
     def __init__(self, local: Callable[..., list[Any]]) -> None:
         self.local = local
+        self.asked: list[tuple[str, ...]] = []
         self.function: Any = None
 
-    def __call__(self, coordinates: Coordinates, parts: Sequence[Any]) -> list[Any]:
-        flat, tree = jax.tree.flatten((coordinates, parts))
+    def __call__(self, axis_index: Callable[[Sequence[str]], Any], parts: Sequence[Any]) -> list[Any]:
         if self.function is None:
-            lowered = jax.jit(lambda *flat: self.local(*tree.unflatten(flat)), keep_unused=True).lower(*flat)
-            self.function = _compiled(_Lowered(f"{lowered.in_avals}\n{lowered.as_text()}", lowered))
-        return self.function(*flat)
+            # Which indices it asks for is known once it is traced; only then can they be arguments.
+            jax.eval_shape(lambda *parts: self.local(self._asks, parts), *parts)
+            lowered = jax.jit(self._flat, keep_unused=True).lower(*self._arguments(axis_index, parts))
+            self.function = _compiled(_Lowered(lowered.as_text(), str(lowered.in_avals), lowered))
+        return self.function(*self._arguments(axis_index, parts))
+
+    def _asks(self, axes: Sequence[str]) -> Any:
+        if tuple(axes) not in self.asked:
+            self.asked.append(tuple(axes))
+        return jnp.int32(0)
+
+    def _arguments(self, axis_index: Callable[[Sequence[str]], Any], parts: Sequence[Any]) -> list[Any]:
+        return [*(axis_index(axes) for axes in self.asked), *parts]
+
+    def _flat(self, *arguments: Any) -> list[Any]:
+        n = len(self.asked)
+        indices = dict(zip(self.asked, arguments[:n], strict=True))
+        return self.local(lambda axes: indices[tuple(axes)], arguments[n:])
 
 
 @dataclass(frozen=True)
 class _Lowered:
     text: str
+    types: str
     lowered: Any = field(compare=False)
 
 
@@ -165,11 +181,11 @@ def _compiled(local: _Lowered) -> Any:
     return local.lowered.compile()
 
 
-def _linear(axes: Sequence[str], device: Coordinates, mesh: MeshShape) -> Any:
-    index: Any = np.int32(0)
+def _linear(axes: Sequence[str], device: Coordinates, mesh: MeshShape) -> np.int32:
+    index = 0
     for axis in axes:
         index = index * mesh[axis] + device[axis]
-    return index
+    return np.int32(index)
 
 
 def _cut(array: NDArray[Any], placement: Placement, device: Coordinates, mesh: MeshShape) -> NDArray[Any]:
