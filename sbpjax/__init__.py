@@ -7,12 +7,13 @@ emitted. Start with `parallelize` (wrap a step), or with `plan` (look before any
 from importlib.metadata import version as _version
 
 from sbpjax.cluster import Cluster as Cluster
-from sbpjax.constrain import constrain as constrain
 from sbpjax.errors import ArgumentMismatch as ArgumentMismatch
 from sbpjax.errors import InfeasiblePlan as InfeasiblePlan
 from sbpjax.errors import InvalidCluster as InvalidCluster
 from sbpjax.errors import InvalidMesh as InvalidMesh
+from sbpjax.errors import InvalidOption as InvalidOption
 from sbpjax.errors import InvalidPlanFile as InvalidPlanFile
+from sbpjax.errors import InvalidRecipe as InvalidRecipe
 from sbpjax.errors import InvalidRule as InvalidRule
 from sbpjax.errors import InvalidStrategy as InvalidStrategy
 from sbpjax.errors import NotTraceable as NotTraceable
@@ -20,6 +21,7 @@ from sbpjax.errors import SbpjaxError as SbpjaxError
 from sbpjax.errors import UnboundPlan as UnboundPlan
 from sbpjax.errors import UnknownName as UnknownName
 from sbpjax.initialising import init as init
+from sbpjax.pinning import constrain as constrain
 from sbpjax.planning import plan as plan
 from sbpjax.plans import Plan as Plan
 from sbpjax.running import parallelize as parallelize

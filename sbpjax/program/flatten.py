@@ -25,7 +25,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sbpjax import compat
-from sbpjax.constrain import constrain_p
+from sbpjax.pinning import constrain_p
 from sbpjax.program.draft import Draft, DraftOp
 from sbpjax.program.graph import Constant, Operand
 from sbpjax.program.scopes import Origin, origin_of

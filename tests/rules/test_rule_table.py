@@ -4,7 +4,7 @@ import jax
 import pytest
 from rule_tables import TABLE
 
-import sbpjax.constrain
+import sbpjax.pinning
 import sbpjax.rules  # noqa: F401
 from sbpjax.rules.registry import registered, rule_of
 

@@ -7,7 +7,7 @@ from jax import lax
 from jax.ad_checkpoint import checkpoint_name
 
 from rule_corpus import Draw, example
-from sbpjax.constrain import constrain
+from sbpjax.pinning import constrain
 from sbpjax.sbp import S
 
 UNARY = {

@@ -7,7 +7,7 @@ from jax.ad_checkpoint import checkpoint_name
 from rule_corpus.pointwise import BINARY, INTEGERS, POSITIVE, UNARY
 
 from rule_tables import row
-from sbpjax.constrain import constrain
+from sbpjax.pinning import constrain
 from sbpjax.sbp import S
 
 EXTREMES = "0:max min"

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 from jax import lax
 
-from sbpjax.constrain import constrain
+from sbpjax.pinning import constrain
 from sbpjax.program.trace import trace
 from sbpjax.sbp import B, P, S
 
