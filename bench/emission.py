@@ -3,7 +3,7 @@
     python bench/emission.py
 
 Lowering: seconds to emit, trace and lower the planned program, against tracing and lowering the original (a decoder of
-of 8 unrolled layers). Step: the emitted program under the layout of data parallelism on 8 virtual devices, against the
+8 unrolled layers). Step: the emitted program under the layout of data parallelism on 8 virtual devices, against the
 same step written by hand with `jax.jit` and shardings and with `jax.shard_map`; runs alternate, medians are compared.
 """
 
