@@ -151,7 +151,9 @@ class _AsOne:
             # Which indices it asks for is known once it is traced; only then can they be arguments.
             jax.eval_shape(lambda *parts: self.local(self._asks, parts), *parts)
             lowered = jax.jit(self._flat, keep_unused=True).lower(*self._arguments(axis_index, parts))
-            self.function = _compiled(_Lowered(lowered.as_text(), str(lowered.in_avals), lowered))
+            # The text shows a key array as its words; whose keys they are, the types say.
+            types = f"{lowered.in_avals} -> {lowered.out_info}"
+            self.function = _compiled(_Lowered(lowered.as_text(), types, lowered))
         return self.function(*self._arguments(axis_index, parts))
 
     def _asks(self, axes: Sequence[str]) -> Any:
