@@ -11,9 +11,10 @@ MODES = ["fill", "clip", "promise_in_bounds"]
 
 
 def rows(d: Draw, n: int, *shape: int, mode: str = "fill", dtype=np.int32) -> jax.Array:
-    """Indices into `n` rows; where the mode says what happens, some of them are out of bounds."""
+    """Indices into `n` rows; where the mode says what happens, the first is out of bounds, and maybe others."""
     spill = 0 if mode == "promise_in_bounds" else 3
-    return d.ints(*shape, low=0 if np.issubdtype(dtype, np.unsignedinteger) else -spill, high=n + spill, dtype=dtype)
+    found = d.ints(*shape, low=0 if np.issubdtype(dtype, np.unsignedinteger) else -spill, high=n + spill, dtype=dtype)
+    return found.reshape(-1).at[0].set(n + 1).reshape(shape) if spill else found
 
 
 @example("slice", "pad")
