@@ -193,19 +193,21 @@ def _eliminate(network: Network, steps: list[Step]) -> None:
         now, dirty = sorted(dirty), set()
         for node in now:
             if node in network.costs:
-                around = list(network.links[node])
-                step = _eliminated(network, node)
+                step = _eliminated(network, node, dirty)
                 if step is not None:
                     steps.append(step)
-                    dirty.update(around)
         dirty = {node for node in dirty if node in network.costs}
 
 
-def _eliminated(network: Network, node: int) -> Step | None:
-    """Take one node out if that is exact and makes the network smaller."""
+def _eliminated(network: Network, node: int, dirty: set[int]) -> Step | None:
+    """Take a node out (or merge a neighbour into it) if that is exact and makes the network smaller.
+
+    Nodes that this concerns, and that may be able to go next, are added to `dirty`.
+    """
     pool, links = network.pool, network.links[node]
     vector, usage = network.costs[node], network.usages[node]
     if network.options(node) == 1:
+        dirty.update(links)
         for other, table in links.items():
             network.costs[other] = pool.sum(network.costs[other], pool.row(table, 0))
         if usage != NO_USAGE:
@@ -213,19 +215,27 @@ def _eliminated(network: Network, node: int) -> Step | None:
         return _fix(network, node, 0)
     for other, table in links.items():
         function = pool.function(table ^ 1)
-        if function is not None:
-            return _contract(network, node, other, function)
+        if function is None:
+            continue
+        back = pool.function(table)
+        if back is not None and len(network.links[other]) < len(links):  # move the fewer tables
+            dirty.update([node, *network.links[other]])
+            return _contract(network, other, node, back)
+        dirty.update(links)
+        return _contract(network, node, other, function)
     if usage != NO_USAGE:
         return None
     if not links:
         return _fix(network, node, int(pool.values(vector).argmin()))
     if len(links) == 1:
         ((other, table),) = links.items()
+        dirty.add(other)
         network.costs[other] = pool.sum(network.costs[other], pool.leaf(table ^ 1, vector))
         network.remove(node)
         return Leaf(node, other, table ^ 1, vector)
-    if len(links) == 2:
-        return _bridge(network, node)
+    if len(links) == 2 and (step := _bridge(network, node)) is not None:
+        dirty.update([step.left, step.right])
+        return step
     return None
 
 
@@ -256,7 +266,7 @@ def _contract(network: Network, node: int, other: int, function: Indices) -> Ste
     return Determined(node, other, function)
 
 
-def _bridge(network: Network, node: int) -> Step | None:
+def _bridge(network: Network, node: int) -> Between | None:
     """Replace a node of two neighbours by a table between them, unless that table is larger than what it replaces."""
     pool = network.pool
     (left, to_left), (right, to_right) = sorted(network.links[node].items())
