@@ -72,3 +72,8 @@ def test_it_stays_in_the_body_of_a_scan():
 def test_a_pin_that_makes_no_sense_is_refused(axes, error, message):
     with pytest.raises(error, match=message):
         constrain(X, **axes)
+
+
+def test_a_pin_is_found_on_the_users_own_line():
+    (op,) = trace(lambda x: constrain(x, data=B), (X,)).graph.ops
+    assert op.source.location.startswith("test_pinning.py:")

@@ -16,7 +16,7 @@ from sbpjax import compat
 
 _PACKAGE: Final = Path(__file__).parent.parent
 _LIBRARIES: Final = tuple(package.__path__[0] for package in (jax, jaxlib, flax, optax))
-_OURS: Final = (str(_PACKAGE / "program"), str(_PACKAGE / "constrain.py"), str(_PACKAGE / "compat.py"))
+_OURS: Final = (str(_PACKAGE / "program"), str(_PACKAGE / "pinning.py"), str(_PACKAGE / "compat.py"))
 _PYTHON: Final = sysconfig.get_paths()["stdlib"]
 _INSTALLED: Final = tuple({sysconfig.get_paths()["purelib"], sysconfig.get_paths()["platlib"]})
 
