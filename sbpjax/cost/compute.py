@@ -71,6 +71,10 @@ RENAMING = frozenset(
 """Primitives whose result is their operand's buffer under another name (of a transpose: in another layout)."""
 
 
+PICKING = frozenset({"gather", "slice", "dynamic_slice"})
+"""Primitives that read of their operand only what they return."""
+
+
 def renames(op: Op, in_memory: Sequence[bool]) -> bool:
     """Whether the op's result is its operand's buffer."""
     operand = op.inputs[0] if op.inputs else None
@@ -113,6 +117,8 @@ def op_seconds(
     shapes = [tuple(graph.aval(x).shape) for x in op.inputs]
     sizes_in = [0 if isinstance(x, Constant) else graph.tensors[x].bytes for x in op.inputs]
     sizes_out = [graph.tensors[t].bytes for t in op.outputs]
+    if op.name in PICKING:
+        sizes_in[0] = min(sizes_in[0], sum(sizes_out))
     is_dot = op.name == "dot_general"
     rate = flop_rate(device, _work_dtype(graph, op), op.name)
     launch = LAUNCH_SECONDS[device.platform] if moves.any and not (rule is not None and rule.fusible) else 0.0
