@@ -118,6 +118,8 @@ def _meshes(mesh: MeshLike | None, like: Plan | None, strategy: Strategy, cluste
     if isinstance(mesh, Mesh):
         return [dict(mesh.shape)]
     if mesh is not None:
+        if not isinstance(mesh, Mapping):
+            raise InvalidMesh(f"mesh={mesh!r}: give a jax Mesh, or a shape such as {{'data': 2, 'model': 4}}")
         for axis, size in mesh.items():
             if not isinstance(size, int) or size < 1:
                 raise InvalidMesh(f"mesh axis {axis!r} has size {size!r}; give a positive number of devices")

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, TypedDict, Unpack, overload
 
 import jax
+from jax.core import Tracer
 
 from sbpjax.cluster import Cluster
 from sbpjax.emit.shardings import named_sharding
@@ -109,6 +110,8 @@ class Parallelized:
 
 def _place(x: Any, where: jax.sharding.NamedSharding) -> Any:
     """The array where the plan has it. One that is there, or that jit may still put anywhere, stays as it is."""
+    if isinstance(x, Tracer):
+        return x  # under the user's own jit or grad, it is for them to say
     if isinstance(x, jax.Array) and x.committed and not x.sharding.is_equivalent_to(where, x.ndim):
         return jax.device_put(x, where)
     return x

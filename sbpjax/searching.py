@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from sbpjax.cluster import Cluster, Links
 from sbpjax.cost.estimate import Estimate
 from sbpjax.errors import InfeasiblePlan, InvalidStrategy
-from sbpjax.formulate.build import Formulation, formulate
+from sbpjax.formulate.build import formulate
 from sbpjax.formulate.decode import decode
 from sbpjax.formulate.figures import estimate
 from sbpjax.formulate.options import graph_options, placements_at_rest
@@ -21,8 +21,11 @@ from sbpjax.search.problem import Infeasible, Problem, Solution
 from sbpjax.search.solve import solve
 from sbpjax.strategy import Restrictions
 
-TIGHTENINGS = 4
+TIGHTENINGS = 5
 """How often the limit is tightened when a layout turns out to need more memory than the search counted."""
+
+TIGHTER = 0.9
+"""By how much it is tightened each time."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,28 +56,52 @@ def find_layout(
     options = graph_options(program.graph, live, restrictions)
     at_rest = argument_placements(program, live, restrictions)
     results = [[p] for p in pinned_results] if pinned_results is not None else _result_placements(program, live)
-    target = float(limit_bytes)
-    lowest: Found | None = None
-    for _ in range(TIGHTENINGS):
-        formulation = formulate(program, options, at_rest, results, links, target)
-        try:
-            solution = solve(formulation.problem)
-        except Infeasible as reason:
-            if lowest is None:
-                raise _explain(reason, formulation.problem, mesh, limit_bytes) from None
-            break
-        found = _found(program, formulation, solution, links, mesh, limit_bytes)
-        if found.estimate.peak_bytes <= limit_bytes:
-            return found
-        if lowest is None or found.estimate.peak_bytes < lowest.estimate.peak_bytes:
-            lowest = found
-        target *= 0.98 * limit_bytes / found.estimate.peak_bytes
-    assert lowest is not None
+    formulation = formulate(program, options, at_rest, results, links)
+
+    def found(solution: Solution) -> Found:
+        decoded = decode(formulation, solution.choice, mesh)
+        return Found(decoded.layout, estimate(program, formulation, decoded, solution, links, limit_bytes))
+
+    try:
+        fastest = found(unlimited := solve(formulation.problem))
+    except Infeasible as reason:
+        raise _contradiction(reason, formulation.problem) from None
+    if fastest.estimate.peak_bytes <= limit_bytes:
+        return fastest
+    # The problem's bytes are an estimate, so a bound that rests on its limit may be false. The bound without it holds.
+    smallest = fastest
+    for solution in _within(formulation.problem, limit_bytes):
+        method = f"{solution.method}; bound without the memory limit"
+        candidate = found(replace(solution, bound_seconds=unlimited.bound_seconds, method=method))
+        if candidate.estimate.peak_bytes <= limit_bytes:
+            return candidate
+        smallest = min(smallest, candidate, key=lambda c: c.estimate.peak_bytes)
+    needed = format_bytes(smallest.estimate.peak_bytes)
     raise InfeasiblePlan(
-        f"no plan found that fits {format_bytes(limit_bytes)} on {mesh_size(mesh)} devices: the best one needs "
-        f"{format_bytes(lowest.estimate.peak_bytes)}.\n  largest: {_largest(lowest.estimate.memory)}\n"
-        f"  raise memory_limit to {format_bytes(lowest.estimate.peak_bytes)}, use more devices or rematerialise."
+        f"no plan found that fits {format_bytes(limit_bytes)} on {mesh_size(mesh)} devices: the smallest needs "
+        f"{needed}.\n  largest: {_largest(smallest.estimate.memory)}\n"
+        f"  raise memory_limit to {needed}, use more devices or rematerialise."
     )
+
+
+def _within(problem: Problem, limit_bytes: int) -> Iterator[Solution]:
+    """Solutions under ever tighter limits, until they keep the limit by exact measure or the search finds no more.
+
+    Where even the first limit cannot be kept by the problem's own count, the solution of the least bytes is tried.
+    """
+    target = float(limit_bytes)
+    least_tried = False
+    for _ in range(TIGHTENINGS):
+        try:
+            yield solve(replace(problem, limit_bytes=target))
+        except Infeasible as reason:
+            if least_tried or reason.least_bytes is None or reason.least_bytes <= target:
+                return
+            target, least_tried = reason.least_bytes * (1 + 1e-6), True
+            continue
+        target *= TIGHTER
+        if least_tried:
+            return
 
 
 def argument_placements(program: Program, mesh: MeshShape, restrictions: Restrictions) -> list[list[Placement]]:
@@ -109,30 +136,9 @@ def _is_key(program: Program, tensor: int) -> bool:
     return "key<" in str(program.graph.tensors[tensor].aval.dtype)
 
 
-def _found(
-    program: Program,
-    formulation: Formulation,
-    solution: Solution,
-    links: Links,
-    mesh: MeshShape,
-    limit_bytes: int,
-) -> Found:
-    decoded = decode(formulation, solution.choice, mesh)
-    return Found(decoded.layout, estimate(program, formulation, decoded, solution, links, limit_bytes))
-
-
-def _explain(reason: Infeasible, problem: Problem, mesh: MeshShape, limit_bytes: int) -> Exception:
-    if reason.least_bytes is None:
-        names = "\n  ".join(problem.names[n] for n in reason.conflict) or "(no single culprit)"
-        return InvalidStrategy(f"the pins contradict each other; together these have no placement:\n  {names}")
-    alive = [u for u in problem.usages if u.first <= reason.moment <= u.last]
-    held = sorted(((float(u.bytes.min()), problem.names[u.node]) for u in alive), reverse=True)
-    largest = {name: int(size) for size, name in held[:3] if size}
-    return InfeasiblePlan(
-        f"no plan fits {format_bytes(limit_bytes)} on {mesh_size(mesh)} devices: at least "
-        f"{format_bytes(int(reason.least_bytes))} are needed.\n  largest: {_largest(largest)}\n"
-        "  raise memory_limit, use more devices or rematerialise."
-    )
+def _contradiction(reason: Infeasible, problem: Problem) -> InvalidStrategy:
+    names = "\n  ".join(problem.names[n] for n in reason.conflict) or "(no single culprit)"
+    return InvalidStrategy(f"the pins contradict each other; together these have no placement:\n  {names}")
 
 
 def _largest(holders: Mapping[str, int]) -> str:

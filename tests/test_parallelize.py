@@ -137,6 +137,12 @@ def test_arrays_of_an_explicit_mesh_are_accepted():
     close(metrics, jax.jit(train_step)(init_state(jax.random.key(0)), batch())[1])
 
 
+def test_works_within_the_users_own_jit():
+    evaluate = sbpjax.parallelize(eval_step, mesh={"data": 8})
+    metrics = jax.jit(evaluate)(init_state(jax.random.key(0)), batch())
+    close(metrics, jax.jit(eval_step)(init_state(jax.random.key(0)), batch()))
+
+
 def test_arrays_committed_elsewhere_are_moved():
     state = jax.device_put(init_state(jax.random.key(0)), jax.devices()[3])
     _, metrics = sbpjax.parallelize(train_step, mesh={"data": 8})(state, batch())

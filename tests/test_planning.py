@@ -6,6 +6,7 @@ import jax
 import jax.numpy as jnp
 import optax
 import pytest
+from jax.sharding import PartitionSpec
 
 import sbpjax
 from sbpjax import B, Placement, S
@@ -105,11 +106,18 @@ def test_optimizer_state_is_split_when_memory_binds():
 
 
 def test_impossible_limit_says_how_much_is_needed_and_by_what():
-    with pytest.raises(
-        sbpjax.InfeasiblePlan, match=r"no plan fits 1\.00 MiB on 8 devices: at least .* are needed"
-    ) as e:
+    with pytest.raises(sbpjax.InfeasiblePlan) as refused:
         plan_mlp(memory_limit="1MiB")
-    assert "largest: " in str(e.value) and "MiB" in str(e.value)
+    message = str(refused.value)
+    assert "fits 1.00 MiB on 8 devices: the smallest needs 1" in message
+    assert "largest: " in message and "parameters 64.0 MiB" in message
+
+
+def test_a_limit_that_the_fastest_plan_keeps_changes_nothing():
+    free = plan_mlp(batch=1 << 14)
+    limited = plan_mlp(batch=1 << 14, memory_limit=free.peak_bytes)
+    assert limited.step_seconds == free.step_seconds
+    assert limited.bound_seconds == free.bound_seconds
 
 
 def test_size_one_axes_are_known_and_split_nothing():
@@ -195,12 +203,32 @@ def test_indivisible_argument_is_listed_with_the_size_that_would_do():
     assert row.bytes_lost == 50257 * 7 * 4 * 7 // 8
 
 
+def test_one_device_has_nothing_to_split():
+    plan = plan_mlp(mesh={"data": 1})
+    assert plan.unsplit == () and plan.collectives == ()
+
+
 BAD = {
     "not a function": (lambda: sbpjax.plan(3), sbpjax.NotTraceable, "int"),
     "unknown cluster": (lambda: plan_mlp(cluster="8xh10"), sbpjax.UnknownName, "h100"),
     "unknown strategy": (lambda: plan_mlp(strategy="megatrom"), sbpjax.UnknownName, "megatron"),
     "mesh too large": (lambda: plan_mlp(mesh={"data": 16}), sbpjax.InvalidMesh, "16"),
     "mesh of nothing": (lambda: plan_mlp(mesh={"data": 0}), sbpjax.InvalidMesh, "data"),
+    "mesh of another kind": (lambda: plan_mlp(mesh="data=8"), sbpjax.InvalidMesh, "data=8"),
+    "shard_map inside": (
+        lambda: sbpjax.plan(
+            jax.shard_map(
+                lambda x: x * 2,
+                mesh=jax.make_mesh((8,), ("data",)),
+                in_specs=PartitionSpec(),
+                out_specs=PartitionSpec(),
+            ),
+            shaped(8, 8),
+            cluster="8xh100",
+        ),
+        sbpjax.NotTraceable,
+        "shard_map of its own",
+    ),
     "unknown option": (lambda: plan_mlp(memory="1GiB"), TypeError, "memory"),
     "unknown emitter": (
         lambda: (p := plan_mlp()).emit(p.make_mesh(), emitter="pmap"),  # type: ignore[arg-type]

@@ -53,9 +53,8 @@ def formulate(
     at_rest: Sequence[Sequence[Placement]],
     results_at_rest: Sequence[Sequence[Placement]],
     links: Links,
-    limit_bytes: float | None,
 ) -> Formulation:
-    """Pose the problem.
+    """Pose the problem, without a memory limit.
 
     Args:
         program: what to lay out.
@@ -63,9 +62,8 @@ def formulate(
         at_rest: for each graph input, the placements that it may have.
         results_at_rest: the same for each result (of no matter for carried ones).
         links: the mesh on its cluster.
-        limit_bytes: memory of one device that may be used.
     """
-    return _Builder(program, links).build(options, at_rest, results_at_rest, limit_bytes)
+    return _Builder(program, links).build(options, at_rest, results_at_rest)
 
 
 class _Builder:
@@ -82,7 +80,6 @@ class _Builder:
         options: GraphOptions,
         at_rest: Sequence[Sequence[Placement]],
         results_at_rest: Sequence[Sequence[Placement]],
-        limit_bytes: float | None,
     ) -> Formulation:
         graph = options.graph
         state = {
@@ -109,7 +106,7 @@ class _Builder:
         self._nodes(region, Demand(options))
         self._edges(region)
         occupy(self.draft, region, self.program, end)
-        return Formulation(self.draft.finish(limit_bytes), region, tuple(inputs))
+        return Formulation(self.draft.finish(), region, tuple(inputs))
 
     # --- nodes ---------------------------------------------------------------------------------------------------
 

@@ -88,7 +88,7 @@ class _Decoder:
                 results.append(0)
             else:
                 kept = self._kept(operand)
-                last = Source(phase="update") if not region.path else graph.ops[-1].source
+                last = graph.ops[-1].source if graph.ops else Source()
                 results.append(self._derive(operand, kept, wanted, "result", region.returned_for(operand), last))
             placements.append(wanted)
         signatures = tuple(self._signature(i, op) for i, op in enumerate(graph.ops))

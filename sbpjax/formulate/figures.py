@@ -19,7 +19,7 @@ from sbpjax.formulate.region import Region
 from sbpjax.layout import Layout, scope_name
 from sbpjax.program.graph import Graph, Op, Source
 from sbpjax.program.program import Program
-from sbpjax.sbp import MeshShape
+from sbpjax.sbp import MeshShape, mesh_size
 from sbpjax.search.problem import Solution
 
 
@@ -47,7 +47,7 @@ def estimate(
         limit_bytes=limit_bytes,
         memory=high.holders,
         collectives=found,
-        unsplit=unsplit(formulation, solution),
+        unsplit=unsplit(formulation, solution, links.mesh),
         indivisible=indivisible(program, layout, links.mesh),
         method=solution.method,
         cut=solution.cut,
@@ -108,7 +108,7 @@ class _Whole(NamedTuple):
     source: Source
 
 
-def unsplit(formulation: Formulation, solution: Solution) -> tuple[Unsplit, ...]:
+def unsplit(formulation: Formulation, solution: Solution, mesh: MeshShape) -> tuple[Unsplit, ...]:
     """Ops on arrays that had no signature that splits anything, by primitive and reason, the dearest first."""
     found: dict[tuple[str, str], list[_Whole]] = {}
 
@@ -127,7 +127,8 @@ def unsplit(formulation: Formulation, solution: Solution) -> tuple[Unsplit, ...]
                     row = _Whole(seconds, flops, size * region.repeats, region.repeats, op.source)
                     found.setdefault((op.name, _why_whole(graph, op, o)), []).append(row)
 
-    visit(formulation.region)
+    if mesh_size(mesh) > 1:
+        visit(formulation.region)
     rows = [
         Unsplit(
             primitive=primitive,

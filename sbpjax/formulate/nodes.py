@@ -79,9 +79,9 @@ class Draft:
         if bytes_of_options.any():
             self.usages.append(Usage(node, first, last, bytes_of_options))
 
-    def finish(self, limit_bytes: float | None) -> Problem:
-        """The problem, to be handed to a solver."""
-        return Problem(self.node_seconds, self.edges, self.tables, self.usages, limit_bytes, self.names, self.kinds)
+    def finish(self) -> Problem:
+        """The problem, without a limit, to be handed to a solver."""
+        return Problem(self.node_seconds, self.edges, self.tables, self.usages, None, self.names, self.kinds)
 
     def _placements_id(self, placements: tuple[Placement, ...]) -> int:
         return self._placement_ids.setdefault(placements, len(self._placement_ids))

@@ -8,7 +8,7 @@ from itertools import product
 from typing import Protocol
 
 from sbpjax.cost.compute import Traffic, materialised, traffic
-from sbpjax.errors import InvalidStrategy, UnknownName
+from sbpjax.errors import InvalidStrategy, NotTraceable, UnknownName
 from sbpjax.program.graph import Constant, Graph, Op
 from sbpjax.rules.registry import rule_of
 from sbpjax.rules.rule import Rule, Signature
@@ -84,6 +84,7 @@ def graph_options(graph: Graph, mesh: MeshShape, restrictions: TensorRestriction
         operand_shapes = [tuple(graph.aval(x).shape) for x in op.inputs]
         result_shapes = [graph.tensors[t].shape for t in op.outputs]
         if rule is None:
+            _refuse_shard_map(op)
             found: Sequence[Signature] = (
                 replicated([graph.aval(x) for x in op.inputs], [graph.tensors[t].aval for t in op.outputs]),
             )
@@ -122,6 +123,14 @@ def _pinned(op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape) -
     return kept or found
 
 
+def _refuse_shard_map(op: Op) -> None:
+    if op.name == "shard_map":
+        raise NotTraceable(
+            f"the step has a shard_map of its own at {op.source}: sbpjax lays out the whole step and cannot yet look into "
+            "one. Write the part for one device, and pin what matters with sbpjax.constrain"
+        )
+
+
 def allows(allowed: Allowed, placement: Placement) -> bool:
     """Whether the placement keeps every restriction."""
     return all(placement.on(axis) in choices for axis, choices in allowed.items())
@@ -145,7 +154,7 @@ def check_axes(names: Sequence[str], mesh: MeshShape, where: str) -> None:
     """Refuse mesh axes that do not exist; the four well-known ones always do."""
     for name in names:
         if name not in mesh and name not in WELL_KNOWN_AXES:
-            raise UnknownName.among(f"mesh axis in {where}", name, [*mesh, *WELL_KNOWN_AXES])
+            raise UnknownName.among(f"mesh axis in {where}", name, {*mesh, *WELL_KNOWN_AXES})
 
 
 WELL_KNOWN_AXES = ("data", "model", "sequence", "expert")

@@ -44,7 +44,7 @@ def headline(plan: Plan) -> str:
 def facts(plan: Plan) -> list[tuple[str, str]]:
     """The figures that matter most, as (name, value)."""
     e = plan.estimate
-    exposed = e.step_seconds - e.compute_seconds
+    exposed = sum(c.count * c.exposed_seconds for c in e.collectives)
     step = f"{format_seconds(e.step_seconds)}   compute {format_seconds(e.compute_seconds)}, "
     step += f"communication not hidden {format_seconds(exposed)}"
     bound = f"{format_seconds(e.bound_seconds)}   gap {format_share(plan.gap)}, {e.method}"
