@@ -126,8 +126,8 @@ def _pinned(op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape) -
 def _refuse_shard_map(op: Op) -> None:
     if op.name == "shard_map":
         raise NotTraceable(
-            f"the step has a shard_map of its own at {op.source}: sbpjax lays out the whole step and cannot yet look into "
-            "one. Write the part for one device, and pin what matters with sbpjax.constrain"
+            f"the step has a shard_map of its own at {op.source}: sbpjax lays out the whole step and cannot yet look "
+            "into one. Write the part for one device, and pin what matters with sbpjax.constrain"
         )
 
 
