@@ -1,10 +1,14 @@
 """The notation says what it seems to say, and an error names notation, shapes and the argument at fault."""
 
+import doctest
+
 import jax
 import jax.numpy as jnp
 import pytest
 
 from sbpjax.errors import InvalidRule
+from sbpjax.rules import notation as notation_module
+from sbpjax.rules import registry
 from sbpjax.rules.notation import build, combinable, parse
 from sbpjax.rules.rule import ANY_OP, Passes
 
@@ -82,3 +86,9 @@ def test_keys_are_never_partial():
 def test_a_reduction_that_the_dtype_cannot_combine_stays_whole():
     assert build("i k -> i", [aval(2, 4, dtype=jnp.bool_)], [aval(2, dtype=jnp.bool_)]).whole == {"k"}
     assert build("i k -> i", [aval(2, 4)], [aval(2)]).whole == frozenset()
+
+
+@pytest.mark.parametrize("module", [notation_module, registry], ids=["notation", "registry"])
+def test_examples_in_docstrings_hold(module):
+    outcome = doctest.testmod(module)
+    assert outcome.attempted > 0 and outcome.failed == 0
