@@ -16,10 +16,10 @@ demo: $(VENV)/.ready
 	$(BIN)/sbpjax train char_lm
 
 test: $(VENV)/.ready lint
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2 --dist loadfile
 
 slow: $(VENV)/.ready
-	$(BIN)/python -m pytest -m slow
+	$(BIN)/python -m pytest -n 2 -m slow
 
 lint: $(VENV)/.ready
 	$(BIN)/ruff format --check .
