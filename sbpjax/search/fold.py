@@ -29,7 +29,7 @@ class Quotient:
         models: for each class, one node of it.
         tables: for each edge class, its table.
         sizes: how many edges each edge class has.
-        ends: for each edge class and each of its two sides, the classes found there and how many edges end in each.
+        parts: for each edge class, which node classes its edges join, and how many of them do.
     """
 
     nodes: list[int]
@@ -38,7 +38,19 @@ class Quotient:
     models: list[int]
     tables: list[int]
     sizes: list[int]
-    ends: list[tuple[list[tuple[int, int]], list[tuple[int, int]]]]
+    parts: list[list[tuple[int, int, int]]]
+
+    @property
+    def whole(self) -> bool:
+        """Whether nothing repeats."""
+        return len(self.models) == len(self.nodes)
+
+    def ends(self, kind: int, side: int) -> dict[int, int]:
+        """The node classes found at one side of an edge class, and how many of its edges end in each."""
+        found: dict[int, int] = {}
+        for part in self.parts[kind]:
+            found[part[side]] = found.get(part[side], 0) + part[2]
+        return found
 
     def unfolded(self, choice: Sequence[int] | Mapping[int, int]) -> dict[int, int]:
         """A choice by class as a choice by node."""
@@ -64,16 +76,11 @@ def quotient(network: Network, radius: int | None) -> Quotient:
     kinds, kind = np.unique(keys, axis=0, return_inverse=True)
     kind = kind.reshape(-1)
     sizes = np.bincount(kind, minlength=len(kinds))
-    ends = list(zip(_ends(kind, fine[source], len(kinds)), _ends(kind, fine[target], len(kinds)), strict=True))
-    return Quotient(nodes, fine, members, models, kinds[:, 0].tolist(), sizes.tolist(), ends)
-
-
-def _ends(kind: NDArray[np.int64], node_class: NDArray[np.int64], count: int) -> list[list[tuple[int, int]]]:
-    found: list[list[tuple[int, int]]] = [[] for _ in range(count)]
-    pairs, times = np.unique(np.stack([kind, node_class], axis=1), axis=0, return_counts=True)
-    for (k, c), n in zip(pairs.tolist(), times.tolist(), strict=True):
-        found[k].append((c, n))
-    return found
+    parts: list[list[tuple[int, int, int]]] = [[] for _ in kinds]
+    joined, times = np.unique(np.stack([kind, fine[source], fine[target]], axis=1), axis=0, return_counts=True)
+    for (k, a, b), count in zip(joined.tolist(), times.tolist(), strict=True):
+        parts[k].append((a, b, count))
+    return Quotient(nodes, fine, members, models, kinds[:, 0].tolist(), sizes.tolist(), parts)
 
 
 def _refined(
@@ -126,17 +133,11 @@ def folded(network: Network, fold: Quotient) -> Network:
         usages[c] = usage if usage == NO_USAGE else pool.usage(pool.values(usage) * count)
     kinds = [network.kinds[model] for model in fold.models]
     small = Network(pool, costs, {c: {} for c in costs}, usages, network.limits.copy(), kinds, network.constant)
-    class_of = dict(zip(fold.nodes, fold.classes.tolist(), strict=True))
-    counts: dict[tuple[int, int, int], int] = {}
-    for a in fold.nodes:
-        for b, table in network.links[a].items():
-            if not table & 1:
-                key = (class_of[a], class_of[b], table)
-                counts[key] = counts.get(key, 0) + 1
-    for (a, b, table), count in counts.items():
-        weighted = pool.scaled(table, float(count))
-        if a == b:
-            small.costs[a] = pool.sum(small.costs[a], pool.vector(np.diagonal(pool.entries(weighted))))
-        else:
-            small.connect(a, b, weighted)
+    for table, parts in zip(fold.tables, fold.parts, strict=True):
+        for a, b, count in parts:
+            weighted = pool.scaled(table, float(count))
+            if a == b:
+                small.costs[a] = pool.sum(small.costs[a], pool.vector(np.diagonal(pool.entries(weighted))))
+            else:
+                small.connect(a, b, weighted)
     return small

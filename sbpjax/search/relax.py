@@ -66,22 +66,19 @@ def polytope(network: Network, fold: Quotient) -> Polytope:
         size += len(cost)
     triples: list[tuple[Indices, Indices, Floats]] = []
     row_count = 0
-    for table, count, sides in zip(fold.tables, fold.sizes, fold.ends, strict=True):
+    for kind, (table, count) in enumerate(zip(fold.tables, fold.sizes, strict=True)):
         rows, columns, distinct = pool.compressed(table)
         first, second = np.nonzero(np.isfinite(distinct))
         pairs = np.arange(size, size + len(first))
         costs.append(distinct[first, second] * count)
         starts.append(size)
         size += len(first)
-        for index, distinct_of, found, distinct_count in (
-            (first, rows, sides[0], distinct.shape[0]),
-            (second, columns, sides[1], distinct.shape[1]),
-        ):
+        for side, index, distinct_of in ((0, first, rows), (1, second, columns)):
             triples.append((row_count + index, pairs, np.ones(len(pairs))))
-            for c, times in found:
+            for c, times in fold.ends(kind, side).items():
                 shares = np.arange(starts[c], starts[c] + len(distinct_of))
                 triples.append((row_count + distinct_of, shares, np.full(len(shares), -times / count)))
-            row_count += distinct_count
+            row_count += distinct.shape[side]
     return Polytope(
         np.concatenate([*costs, np.zeros(0)]),
         np.array(starts, dtype=np.intp),
