@@ -13,10 +13,15 @@ from sbpjax.program.graph import Constant, Graph, Op
 from sbpjax.rules.registry import rule_of
 from sbpjax.rules.rule import Rule, Signature
 from sbpjax.rules.signatures import replicated, signatures
-from sbpjax.sbp import B, MeshShape, Placement, S, Sbp
+from sbpjax.sbp import COMBINE_OPS, B, CombineOp, MeshShape, Placement, S, Sbp
 
 Allowed = Mapping[str, frozenset[Sbp]]
 """For some mesh axes, the only S/B/P that a tensor may have on them."""
+
+Partial = tuple[str, CombineOp | None]
+"""A mesh axis, and by what a tensor that is partial over it combines."""
+
+NONE_ARRIVES: Mapping[int, frozenset[Partial]] = {}
 
 
 class TensorRestrictions(Protocol):
@@ -59,8 +64,19 @@ class GraphOptions:
     in_memory: tuple[bool, ...]
 
 
-def graph_options(graph: Graph, mesh: MeshShape, restrictions: TensorRestrictions) -> GraphOptions:
+def graph_options(
+    graph: Graph,
+    mesh: MeshShape,
+    restrictions: TensorRestrictions,
+    arriving: Mapping[int, frozenset[Partial]] = NONE_ARRIVES,
+) -> GraphOptions:
     """Rules and signatures of every op of the graph on the mesh, restricted by the strategy and by `constrain` pins.
+
+    Args:
+        graph: the program's, or a loop's body.
+        mesh: axis sizes.
+        restrictions: the strategy's.
+        arriving: for graph inputs, what they may be partial over when they come in.
 
     Raises:
         InvalidStrategy: a `constrain` pin that the op cannot have.
@@ -75,11 +91,14 @@ def graph_options(graph: Graph, mesh: MeshShape, restrictions: TensorRestriction
         for op in graph.ops
     ]
     in_memory = materialised(graph, rules, kept)
+    partial = dict(arriving)
     options = []
     for op, rule in zip(graph.ops, rules, strict=True):
         moves = traffic(op, in_memory)
         if op.body is not None:
-            options.append(OpOptions(None, (), moves, graph_options(op.body, mesh, restrictions)))
+            body = graph_options(op.body, mesh, restrictions, _carried(op, mesh))
+            options.append(OpOptions(None, (), moves, body))
+            partial.update(dict.fromkeys(op.outputs, _any_partial(mesh)))
             continue
         operand_shapes = [tuple(graph.aval(x).shape) for x in op.inputs]
         result_shapes = [graph.tensors[t].shape for t in op.outputs]
@@ -90,8 +109,37 @@ def graph_options(graph: Graph, mesh: MeshShape, restrictions: TensorRestriction
             )
         else:
             found = signatures(rule, mesh, operand_shapes, result_shapes)
+        found = [s for s in found if _worth_while(s, op, partial)]
+        for k, t in enumerate(op.outputs):
+            partial[t] = frozenset((axis, s.results[k].op) for s in found for axis in s.results[k].partial)
         options.append(OpOptions(rule, tuple(_restricted(op, graph, found, mesh, restrictions)), moves))
     return GraphOptions(graph, tuple(options), tuple(in_memory))
+
+
+def _worth_while(signature: Signature, op: Op, partial: Mapping[int, frozenset[Partial]]) -> bool:
+    """Whether each partial operand, or one that it is added to, can be partial anyway.
+
+    Making a whole tensor partial only to pass it through and reduce it later gains nothing.
+    """
+    asked: set[Partial] = set()
+    there: set[Partial] = set()
+    for operand, placement in zip(op.inputs, signature.operands, strict=True):
+        wanted: set[Partial] = {(axis, placement.op) for axis in placement.partial}
+        asked |= wanted
+        if isinstance(operand, int):
+            there |= wanted & partial.get(operand, frozenset())
+    return asked == there
+
+
+def _carried(op: Op, mesh: MeshShape) -> Mapping[int, frozenset[Partial]]:
+    """The carry of a scan may be partial: gradients may be summed over the trips before they are reduced."""
+    assert op.body is not None
+    consts, carry = op.params["num_consts"], op.params["num_carry"]
+    return dict.fromkeys(op.body.inputs[consts : consts + carry], _any_partial(mesh))
+
+
+def _any_partial(mesh: MeshShape) -> frozenset[Partial]:
+    return frozenset(product(mesh, COMBINE_OPS))
 
 
 def _restricted(
