@@ -13,8 +13,9 @@ from typing import Any
 import highspy
 import numpy as np
 
-from sbpjax.search.fold import quotient
+from sbpjax.search.fold import Quotient, quotient
 from sbpjax.search.highs import Solver
+from sbpjax.search.messages import pass_messages
 from sbpjax.search.network import NO_USAGE, Network
 from sbpjax.search.pool import Floats
 from sbpjax.search.relax import cost_scale, pass_to, polytope
@@ -25,6 +26,8 @@ except ImportError:  # no wheel for this platform
     pytoulbar2 = None
 
 SMALL = 5_000  # variables of a relaxation that branch and cut is quick on
+LARGE = 200_000  # and those above which building a model for toulbar2 takes longer than passing messages
+SWEEPS = 300
 TOP = 10**14  # costs at and above it are forbidden to toulbar2
 
 
@@ -48,6 +51,9 @@ def exact(network: Network, backtracks: int, mip_nodes: int) -> Answer:
     if not network.costs:
         fits = bool((network.excess({}) <= 0).all())
         return Answer({} if fits else None, network.constant if fits else np.inf, "reductions")
+    if not len(network.limits) and variables(network) > LARGE:
+        passed = pass_messages(network, SWEEPS)
+        return Answer(passed.choice, passed.bound_seconds, "message passing")
     if pytoulbar2 is None:
         return by_highs(network, mip_nodes)
     answer = by_toulbar2(network, backtracks)
@@ -61,11 +67,11 @@ def exact(network: Network, backtracks: int, mip_nodes: int) -> Answer:
     return Answer(best.choice, max(answer.bound_seconds, other.bound_seconds), best.method)
 
 
-def variables(network: Network) -> int:
-    """How many variables the linear relaxation of a network has."""
-    pool = network.pool
-    pairs = sum(pool.extent(table) for others in network.links.values() for table in others.values()) // 2
-    return pairs + sum(network.options(node) for node in network.costs)
+def variables(network: Network, fold: Quotient | None = None) -> int:
+    """How many variables the linear relaxation of a network has, or of its fold."""
+    fold = fold or quotient(network, None)
+    pairs = sum(map(network.pool.extent, fold.tables))
+    return pairs + sum(map(network.options, fold.models))
 
 
 def by_toulbar2(network: Network, backtracks: int) -> Answer:

@@ -17,15 +17,17 @@ from numpy.typing import NDArray
 
 from sbpjax.search.check import check, check_choice
 from sbpjax.search.conflict import conflict
-from sbpjax.search.exact import exact
-from sbpjax.search.fold import folded, quotient
+from sbpjax.search.exact import exact, variables
+from sbpjax.search.fold import Quotient, folded, quotient
 from sbpjax.search.memory import TURNS, binding, least_peak
+from sbpjax.search.messages import pass_messages, unfolded
 from sbpjax.search.network import Network, network_of
 from sbpjax.search.price import fuse, ladder
 from sbpjax.search.problem import Infeasible, Problem, Solution
 from sbpjax.search.reduce import Contradiction, reduce, restore
 from sbpjax.search.relax import relax
 
+UNFOLDED = 4  # how many times fewer sweeps a network is given than its fold, which it begins with
 SAME = 1e-9  # two costs that differ by less, relatively, are taken for equal
 
 
@@ -36,7 +38,8 @@ class Budget:
     Attributes:
         radius: how many edges away repeated layers must look alike to be folded into one; None folds nothing.
         lp_iterations: simplex iterations of one linear relaxation.
-        lp_variables: the size above which it is left out.
+        lp_variables: the size above which messages are passed instead.
+        sweeps: of one message passing.
         backtracks: of one exact search.
         mip_nodes: nodes of a mixed-integer program, where one is needed.
         seconds: a wall-clock limit, looked at between stages; it marks the solution as cut.
@@ -44,7 +47,8 @@ class Budget:
 
     radius: int | None = 4
     lp_iterations: int = 300_000
-    lp_variables: int = 400_000
+    lp_variables: int = 100_000
+    sweeps: int = 300
     backtracks: int = 20_000
     mip_nodes: int = 2_000
     seconds: float | None = None
@@ -172,6 +176,10 @@ def _settle(network: Network, budget: Budget) -> Found:
     fold = quotient(network, budget.radius)
     whole = len(fold.models) == len(fold.nodes)
     size = "" if whole else f", {len(fold.nodes)} nodes folded to {len(fold.models)}"
+    if variables(network, fold) > budget.lp_variables:
+        found = _passed(network, fold, budget, size)
+        if found.choice is not None:
+            return found
     relaxed = relax(network, fold, budget.lp_iterations, budget.lp_variables)
     if not relaxed.feasible:
         return Found(None, np.inf, "")
@@ -193,6 +201,23 @@ def _settle(network: Network, budget: Budget) -> Found:
     if not whole and not choices:  # nodes that look alike have to differ
         return _settle(network, replace(budget, radius=None))
     return Found(None, bound, "")
+
+
+def _passed(network: Network, fold: Quotient, budget: Budget, size: str) -> Found:
+    """Solve a reduced network that is too large for a simplex method."""
+    small = folded(network, fold)
+    found = unfolded(pass_messages(small, budget.sweeps), network, fold)
+    # Looking alike as far as a few edges see is not being alike: the bound of all choices is the whole network's.
+    found = pass_messages(network, budget.sweeps // UNFOLDED, found)
+    bound = found.bound_seconds
+    if found.choice is None:
+        return Found(None, bound, "")
+    done = "exact" if _same(network.seconds(found.choice), bound) else "best within the budget"
+    if _fits(network, found.choice):
+        return Found(found.choice, bound, f"{done} (message passing{size})")
+    prices = np.zeros(len(network.limits))
+    choices = [found.choice, *map(fold.unfolded, ladder(small, prices, bound, budget.backtracks))]
+    return Found(_mixed(network, choices, budget), bound, f"priced memory, mixed{size}")
 
 
 def _mixed(network: Network, choices: list[dict[int, int]], budget: Budget) -> dict[int, int] | None:
