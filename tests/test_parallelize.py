@@ -52,7 +52,7 @@ def run(step, state, steps=3):
 
 def close(got, wanted, tolerance=1e-5):
     for a, b in zip(jax.tree.leaves(got), jax.tree.leaves(wanted), strict=True):
-        if jnp.issubdtype(a.dtype, jax.dtypes.prng_key):
+        if jnp.issubdtype(jnp.asarray(a).dtype, jax.dtypes.prng_key):
             a, b = jax.random.key_data(a), jax.random.key_data(b)
         np.testing.assert_allclose(np.asarray(a), np.asarray(b), atol=tolerance, rtol=tolerance)
 
