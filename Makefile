@@ -16,7 +16,7 @@ demo: $(VENV)/.ready
 	$(BIN)/sbpjax train char_lm
 
 test: $(VENV)/.ready lint
-	$(BIN)/python -m pytest -n 2 --dist loadfile
+	$(BIN)/python -m pytest -n 2 --dist worksteal
 
 slow: $(VENV)/.ready
 	$(BIN)/python -m pytest -n 2 -m slow
