@@ -6,6 +6,7 @@ step, where every argument lies. The tables of the layout follow, and on the las
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -97,8 +98,11 @@ class Saved:
 def save(path: str | os.PathLike[str], saved: Saved) -> None:
     """Write a plan file: either all of it or, after an error or a crash, none of it.
 
+    A link keeps pointing to the file that it points to. What is no file (a pipe, /dev/stdout) is written into, never
+    replaced.
+
     Raises:
-        OSError: the folder cannot be written to.
+        InvalidPlanFile: it cannot be written there.
     """
     body = _body(saved)
     text = _HEAD + yaml.dump(
@@ -109,7 +113,23 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
         default_flow_style=False,
         width=1 << 30,
     )
-    target = Path(path)
+    try:
+        _write(Path(path), text)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or error
+        raise InvalidPlanFile(
+            f"cannot write the plan file {str(path)!r}: {reason}; give the name of a file in a folder that exists and "
+            "can be written to"
+        ) from error
+
+
+def _write(path: Path, text: str) -> None:
+    if path.exists() and not path.is_file() and not path.is_dir():
+        path.write_text(text, encoding="utf-8")
+        return
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
     draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
     try:
         with open(draft, "x", encoding="utf-8") as file:

@@ -181,7 +181,7 @@ def test_a_failed_write_leaves_the_old_file_and_nothing_else(plan, monkeypatch):
     for name in ("fsync", "replace"):
         with monkeypatch.context() as patch:
             patch.setattr(os, name, fail)
-            with pytest.raises(OSError, match="disk full"):
+            with pytest.raises(InvalidPlanFile, match="disk full"):
                 planfile.save(plan, small(relaxed=(("a", "data", "b"),)))
         assert plan.read_bytes() == before
         assert list(plan.parent.iterdir()) == [plan]
@@ -191,6 +191,34 @@ def test_saving_again_replaces_the_file(plan):
     planfile.save(plan, small(relaxed=(("a", "data", "b"),)))
     assert planfile.load(plan).relaxed == (("a", "data", "b"),)
     assert list(plan.parent.iterdir()) == [plan]
+
+
+def test_saving_through_a_link_keeps_the_link(plan):
+    link = plan.with_name("link.yaml")
+    link.symlink_to(plan)
+    planfile.save(link, small(relaxed=(("a", "data", "b"),)))
+    assert link.is_symlink()
+    assert planfile.load(plan).relaxed == (("a", "data", "b"),)
+
+
+def test_what_is_no_file_is_written_into_and_never_replaced(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    reader = os.open(pipe, os.O_RDONLY | os.O_NONBLOCK)
+    try:
+        planfile.save(pipe, small())
+        assert os.read(reader, 1 << 16).startswith(b"# A plan of sbpjax")
+    finally:
+        os.close(reader)
+    assert pipe.is_fifo()
+    assert list(tmp_path.iterdir()) == [pipe]
+
+
+@pytest.mark.parametrize(("name", "reason"), [("no/plan.yaml", "No such file"), ("", "directory"), ("x" * 300, "long")])
+def test_a_place_that_cannot_be_written_is_named(tmp_path, name, reason):
+    with pytest.raises(InvalidPlanFile, match=f"cannot write the plan file .*{name}.*{reason}"):
+        planfile.save(tmp_path / name, small())
+    assert list(tmp_path.iterdir()) == []
 
 
 # Reading refuses what it should
