@@ -47,7 +47,7 @@ def _apply(x: Any, step: Step, mesh: MeshShape, axis_index: AxisIndex) -> Any:
     axes, dim = step.axes, step.dim
     match step.kind:
         case "all_reduce":
-            return _REDUCE[step.op or "sum"](x, axes)
+            return _extreme(x, axes, step.op) if step.op in ("max", "min") else lax.psum(x, axes)
         case "reduce_scatter":
             return lax.psum_scatter(x, axes, scatter_dimension=_given(dim), tiled=True)
         case "all_gather":
@@ -79,7 +79,28 @@ def _starts(rank: int, dim: int, size: int, index: Any) -> list[Any]:
     return starts
 
 
-_REDUCE = {"sum": lax.psum, "max": lax.pmax, "min": lax.pmin}
+def _extreme(x: Any, axes: tuple[str, ...], op: CombineOp) -> Any:
+    """The max or min over devices; NaN where any device has NaN, as on one device.
+
+    The collectives themselves (XLA's on CPU) may drop a NaN. So floats travel as integers of the same order, with NaN
+    beyond all numbers. Those of less than 32 bits are widened: NCCL reduces no short integers.
+    """
+    reduce = lax.pmax if op == "max" else lax.pmin
+    if not jnp.issubdtype(x.dtype, np.floating):
+        return reduce(x, axes)
+    wide = x if x.dtype.itemsize >= 4 else lax.convert_element_type(x, np.float32)
+    integer = np.dtype(f"int{8 * wide.dtype.itemsize}")
+    limits = np.iinfo(integer)
+    ordered = _flipped(lax.bitcast_convert_type(wide, integer), limits)
+    beyond = lax.full_like(ordered, limits.max if op == "max" else limits.min)
+    ordered = reduce(lax.select(lax.ne(wide, wide), beyond, ordered), axes)
+    return lax.convert_element_type(lax.bitcast_convert_type(_flipped(ordered, limits), wide.dtype), x.dtype)
+
+
+def _flipped(bits: Any, limits: np.iinfo) -> Any:
+    """From a float's bits to an integer of the same order, and back: magnitudes of negative numbers are inverted."""
+    negative = lax.shift_right_arithmetic(bits, lax.full_like(bits, limits.bits - 1))
+    return lax.bitwise_xor(bits, lax.bitwise_and(negative, lax.full_like(bits, limits.max)))
 
 
 def _given(dim: int | None) -> int:

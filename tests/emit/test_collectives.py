@@ -191,3 +191,31 @@ def test_an_impossible_boxing_is_refused():
     way = route(Placement.parse("B", 1), Placement.parse("x=S(0)", 1), (7,), 4, Links(Cluster.parse("8xcpu"), {"x": 8}))
     with pytest.raises(ValueError, match="does not divide shape"):
         box(np.zeros(7), way, (7,), {"x": 8})
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32", "bfloat16", "float16", "int32"])
+@pytest.mark.parametrize("op", ["max", "min"])
+def test_extremes_are_those_of_one_device_where_a_device_has_nan(op, dtype):
+    values = np.random.default_rng(0).normal(size=(8, 12)) * 100
+    values[0, 0], values[1, 1] = np.inf, -np.inf
+    values[:, 2], values[3, 2] = 0.0, -0.0
+    if not np.issubdtype(jax.numpy.dtype(dtype), np.integer):
+        for device in range(8):
+            values[device, 4 + device] = np.nan * (-1) ** device
+    else:
+        values[:2, :2] = 7
+    with jax.enable_x64(True):
+        x = jax.numpy.asarray(values).astype(dtype)
+        mesh = {"a": 8}
+        way = route(
+            Placement.parse(f"a=P({op})", 1), Placement.parse("B", 1), (12,), 4, Links(Cluster.parse("8xcpu"), mesh)
+        )
+        spread = jax.shard_map(
+            lambda part: box(part[0], way, (12,), mesh),
+            mesh=device_mesh(mesh),
+            in_specs=PartitionSpec("a"),
+            out_specs=PartitionSpec(),
+            check_vma=False,
+        )
+        expected = getattr(jax.numpy, op)(x, 0)
+        np.testing.assert_array_equal(jax.jit(spread)(x), expected)
