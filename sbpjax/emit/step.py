@@ -98,6 +98,13 @@ class EmittedStep:
         first call would compile the step a second time.
         """
         settled = list(leaves)
+        for i, x in enumerate(settled):
+            if isinstance(x, jax.Array) and x.is_deleted():  # on several devices, XLA crashes on such an array
+                path = self._program.leaves[len(self._program.closure) + i].path
+                raise ArgumentMismatch(
+                    f"{self._program.name}: {path} was deleted, as it is when it is donated: pass on what the step "
+                    "that took it returned, or do not donate it"
+                )
         for i, where in self._carried:
             x = settled[i]
             if not isinstance(x, jax.Array) or not x.committed:

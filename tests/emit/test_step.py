@@ -57,6 +57,15 @@ def test_donated_state_is_aliased_and_gone():
     assert state["w"].is_deleted() and state["n"].is_deleted()
 
 
+@pytest.mark.parametrize("emitter", [manual, auto])
+def test_an_array_that_was_donated_is_refused_by_name(emitter):
+    step, _, _ = emit(sgd, STATE, X, donate_argnums=0, emitter=emitter)
+    state, _ = step(STATE, X)
+    step(state, X)
+    with pytest.raises(ArgumentMismatch, match=r"state\.\w was deleted.*donated"):
+        step(state, X)
+
+
 def test_without_donation_nothing_is_aliased():
     step, _, _ = emit(sgd, STATE, X)
     assert step.lower(STATE, X).compile().memory_analysis().alias_size_in_bytes == 0
