@@ -15,7 +15,7 @@ from sbpjax.program.draft import Draft
 from sbpjax.program.fingerprint import fingerprint
 from sbpjax.program.flatten import Flattener
 from sbpjax.program.graph import Constant
-from sbpjax.program.names import closure_names
+from sbpjax.program.names import closure_names, distinct
 from sbpjax.program.phases import assign_phases
 from sbpjax.program.program import Leaf, Program
 from sbpjax.program.roles import LeafFacts, reading_phases, roles
@@ -47,9 +47,10 @@ def assemble(call: PlainCall, args: tuple[Any, ...], kwargs: dict[str, Any], tra
     ]
     found_roles = roles(facts, reading_phases(draft), differentiated)
     donated = [False] * len(closure) + [info.donated for info in jax.tree.leaves(traced.args_info)]
+    paths = distinct([leaf.path for leaf in named])
     leaves = tuple(
-        Leaf(fact.path, role, gives, carry.get(position))
-        for position, (fact, role, gives) in enumerate(zip(facts, found_roles, donated, strict=True))
+        Leaf(path, role, gives, carry.get(position))
+        for position, (path, role, gives) in enumerate(zip(paths, found_roles, donated, strict=True))
     )
     graph = draft.finish([leaf.path for leaf in leaves])
     result_paths = tuple(leaf.path for leaf in results)

@@ -15,7 +15,7 @@ import jax
 
 from sbpjax import compat
 from sbpjax.compat import JitOptions
-from sbpjax.errors import ArgumentMismatch, NotTraceable
+from sbpjax.errors import ArgumentMismatch, InvalidOption, NotTraceable
 from sbpjax.program.names import argument_names, function_name, result_root, tree_paths
 from sbpjax.program.scopes import linen_scopes
 from sbpjax.program.variables import NamedLeaf, leaves
@@ -194,11 +194,18 @@ class PlainCall:
 
 
 def jit(fn: Callable[..., Any], options: JitOptions) -> Any:
-    """`jax.jit` with these options."""
-    return jax.jit(
-        fn,
-        static_argnums=options.static_argnums or None,
-        static_argnames=options.static_argnames or None,
-        donate_argnums=options.donate_argnums or None,
-        donate_argnames=options.donate_argnames or None,
-    )
+    """`jax.jit` with these options.
+
+    Raises:
+        InvalidOption: they contradict each other or the function's signature.
+    """
+    try:
+        return jax.jit(
+            fn,
+            static_argnums=options.static_argnums or None,
+            static_argnames=options.static_argnames or None,
+            donate_argnums=options.donate_argnums or None,
+            donate_argnames=options.donate_argnames or None,
+        )
+    except ValueError as error:
+        raise InvalidOption(f"{function_name(fn)}: {error} (positions count from 0)") from error

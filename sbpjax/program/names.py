@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import inspect
+import itertools
 import types
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
@@ -39,6 +40,21 @@ def tree_paths(tree: Any, root: str = "", is_leaf: Callable[[Any], bool] | None 
     """The leaves of a pytree, each with its dotted path below `root`."""
     flat, _ = jax.tree_util.tree_flatten_with_path(tree, is_leaf=is_leaf)
     return [(dotted(root, *map(key_text, path)), leaf) for path, leaf in flat]
+
+
+def distinct(paths: Sequence[str]) -> list[str]:
+    """The paths, those that were there before numbered: keys that hold dots can make two leaves' paths alike."""
+    taken = set(paths)
+    seen: set[str] = set()
+    found: list[str] = []
+    for path in paths:
+        name = path
+        if name in seen:
+            name = next(f"{path}#{n}" for n in itertools.count(2) if f"{path}#{n}" not in taken)
+            taken.add(name)
+        seen.add(name)
+        found.append(name)
+    return found
 
 
 def result_root(tree: Any) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import operator
 import traceback
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ import jax
 
 from sbpjax import compat
 from sbpjax.compat import JitOptions
-from sbpjax.errors import NotTraceable
+from sbpjax.errors import InvalidOption, NotTraceable
 from sbpjax.program.assemble import assemble
 from sbpjax.program.call import PlainCall, unwrap_jit
 from sbpjax.program.names import function_name
@@ -43,9 +44,13 @@ def trace(
 
     Raises:
         NotTraceable: `fn` is not callable, or JAX cannot trace it.
+        InvalidOption: `static_argnums` or `donate_argnums` speak of arguments that are not there.
     """
     args, kwargs = tuple(args), dict(kwargs or {})
-    call = _call(fn, args, kwargs, JitOptions(_positions(static_argnums), donate_argnums=_positions(donate_argnums)))
+    options = JitOptions(
+        _positions("static_argnums", static_argnums), donate_argnums=_positions("donate_argnums", donate_argnums)
+    )
+    call = _call(fn, args, kwargs, options)
     call.check(args, kwargs)
     try:
         traced = call.trace(args, kwargs, _abstract)
@@ -75,10 +80,13 @@ def _call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
     return (StatefulCall if stateful else PlainCall)(inner, options)
 
 
-def _positions(numbers: int | Sequence[int] | None) -> tuple[int, ...]:
+def _positions(option: str, numbers: int | Sequence[int] | None) -> tuple[int, ...]:
     if numbers is None:
         return ()
-    return (numbers,) if isinstance(numbers, int) else tuple(numbers)
+    try:
+        return tuple(map(operator.index, (numbers,) if isinstance(numbers, int) else tuple(numbers)))
+    except TypeError as error:
+        raise InvalidOption(f"{option}={numbers!r}: give the position of an argument, or several positions") from error
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:

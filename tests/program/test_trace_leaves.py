@@ -218,6 +218,14 @@ def test_variadic_arguments_are_numbered(args):
     assert first in ("xs.0.0", "xs.0")
 
 
+def test_leaves_whose_keys_hold_dots_have_paths_of_their_own():
+    tree = {"a": {"b": jnp.ones(2)}, "a.b": jnp.ones(3), "a.b#2": jnp.ones(4)}
+    program = trace(lambda d: d, (tree,))
+    shapes = [program.graph.tensors[t].shape for t in program.graph.inputs]
+    paths = dict(zip((leaf.path for leaf in program.leaves), shapes, strict=True))
+    assert paths == {"d.a.b": (2,), "d.a.b#3": (3,), "d.a.b#2": (4,)}
+
+
 def test_functional_nnx_is_a_pytree_with_the_same_names():
     model = nnx.Sequential(nnx.Linear(2, 2, rngs=nnx.Rngs(0)), nnx.BatchNorm(2, rngs=nnx.Rngs(0)))
     graphdef, state = nnx.split(model)

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from flax import nnx
 
-from sbpjax.errors import ArgumentMismatch, NotTraceable
+from sbpjax.errors import ArgumentMismatch, InvalidOption, NotTraceable
 from sbpjax.program.trace import trace
 
 
@@ -101,6 +101,21 @@ def test_an_argument_that_is_no_array_is_refused_by_name():
 def test_a_static_argument_must_be_hashable():
     with pytest.raises(NotTraceable, match="static argument n cannot be hashed"):
         trace(lambda x, n: x * n[0], (jnp.ones(3), [2]), static_argnums=1)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"donate_argnums": 5}, r"donate_argnums=\(5,\).*1 positional"),
+        ({"static_argnums": 5}, r"static_argnums=\(5,\).*1 positional"),
+        ({"donate_argnums": "0"}, "donate_argnums='0': give the position"),
+        ({"static_argnums": 0.5}, "static_argnums=0.5: give the position"),
+        ({"donate_argnums": 0, "static_argnums": 0}, "cannot intersect"),
+    ],
+)
+def test_positions_of_arguments_that_are_not_there_are_refused(options, message):
+    with pytest.raises(InvalidOption, match=message):
+        trace(lambda x: x, (1,), **options)
 
 
 def test_nnx_tree_mode_and_hijax_are_refused():
