@@ -225,3 +225,24 @@ def test_nnx_objects_planned_from_shapes_are_born_split_and_changed_in_place():
     wanted = [float(reference(wanted_model, wanted_optimizer, batch(seed=i))) for i in range(3)]
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
     close(nnx.state(model), nnx.state(wanted_model))
+
+
+class Trainer(nnx.Module):
+    """A module whose method is the step."""
+
+    def __init__(self):
+        self.weight = nnx.Param(jnp.ones((8, 8)))
+
+    @sbpjax.parallelize(mesh={"data": 8})
+    def grow(self, x):
+        self.weight[...] = self.weight[...] + x.sum()
+        return x @ self.weight[...]
+
+
+def test_a_method_may_be_decorated():
+    trainer = Trainer()
+    x = jnp.ones((8, 8))
+    np.testing.assert_array_equal(trainer.grow(x), np.full((8, 8), 8 * 65.0))
+    np.testing.assert_array_equal(trainer.weight[...], np.full((8, 8), 65.0))
+    assert trainer.grow.plan.mesh_shape == {"data": 8}
+    assert Trainer.grow.plan is trainer.grow.plan
