@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 from jax.sharding import Mesh
 
 from sbpjax.cluster import Cluster
-from sbpjax.errors import InfeasiblePlan, InvalidMesh
+from sbpjax.errors import InfeasiblePlan, InvalidMesh, InvalidOption
 from sbpjax.plans import Plan
 from sbpjax.program.program import Program
 from sbpjax.program.trace import trace
@@ -53,6 +53,8 @@ def plan(
     Raises:
         NotTraceable, UnknownName, InvalidMesh, InvalidStrategy, InfeasiblePlan: with the remedy in the message.
     """
+    if like is not None and not isinstance(like, Plan):
+        raise InvalidOption(f"like={like!r}: give a Plan, as sbpjax.Plan.load makes of a file")
     program = trace(fn, args, dict(kwargs or {}), static_argnums=static_argnums, donate_argnums=donate_argnums)
     hardware = Cluster.detect() if cluster is None else Cluster.parse(cluster)
     chosen = Strategy.load(strategy)
@@ -121,7 +123,9 @@ def _meshes(mesh: MeshLike | None, like: Plan | None, strategy: Strategy, cluste
         if not isinstance(mesh, Mapping):
             raise InvalidMesh(f"mesh={mesh!r}: give a jax Mesh, or a shape such as {{'data': 2, 'model': 4}}")
         for axis, size in mesh.items():
-            if not isinstance(size, int) or size < 1:
+            if not isinstance(axis, str) or not axis:
+                raise InvalidMesh(f"mesh={mesh!r}: an axis is named by a text such as 'data', not by {axis!r}")
+            if not isinstance(size, int) or isinstance(size, bool) or size < 1:
                 raise InvalidMesh(f"mesh axis {axis!r} has size {size!r}; give a positive number of devices")
         return [dict(mesh)]
     if like is not None:

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import jax
 import numpy as np
-from jax.sharding import AxisType, Mesh
+from jax.sharding import AbstractMesh, AxisType, Mesh
 
 from sbpjax import planfile, report
 from sbpjax.cluster import Cluster, Links
@@ -231,6 +231,8 @@ class Plan:
         return Links(self.cluster, {axis: n for axis, n in self.layout.mesh.items() if n > 1})
 
     def _checked(self, mesh: Mesh) -> Mesh:
+        if not isinstance(mesh, Mesh | AbstractMesh):
+            raise InvalidMesh(f"mesh={mesh!r} is no jax Mesh; use plan.make_mesh()")
         shape = dict(mesh.shape)
         if shape != self.mesh_shape:
             raise InvalidMesh(f"the plan is for mesh {self.mesh_shape}, this one is {shape}; use plan.make_mesh()")

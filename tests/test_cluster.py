@@ -68,6 +68,12 @@ def test_an_unknown_name_suggests_the_near_one():
         Cluster.parse("8xh10")
 
 
+@pytest.mark.parametrize("cluster", [8, {}, b"8xh100"])
+def test_what_is_no_cluster_is_refused(cluster):
+    with pytest.raises(InvalidCluster, match=r"give a name such as 8xh100"):
+        Cluster.parse(cluster)
+
+
 @pytest.mark.parametrize(
     ("name", "message"),
     [
@@ -144,7 +150,7 @@ def test_memory_is_read_as_people_write_it(text, expected):
     assert parse_bytes(text) == expected
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "-1GB", "3 GiBi", "0", "nan"])
+@pytest.mark.parametrize("text", ["", "GiB", "-1GB", "3 GiBi", "0", "nan", "1e400", "9" * 400])
 def test_other_amounts_are_refused(text):
     with pytest.raises(ValueError, match="not an amount of memory"):
         parse_bytes(text)

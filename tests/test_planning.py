@@ -214,6 +214,11 @@ BAD = {
     "unknown strategy": (lambda: plan_mlp(strategy="megatrom"), sbpjax.UnknownName, "megatron"),
     "mesh too large": (lambda: plan_mlp(mesh={"data": 16}), sbpjax.InvalidMesh, "16"),
     "mesh of nothing": (lambda: plan_mlp(mesh={"data": 0}), sbpjax.InvalidMesh, "data"),
+    "mesh of a truth": (lambda: plan_mlp(mesh={"data": True}), sbpjax.InvalidMesh, "True"),
+    "mesh axis that is no text": (lambda: plan_mlp(mesh={8: 8}), sbpjax.InvalidMesh, "text"),
+    "mesh axis without a name": (lambda: plan_mlp(mesh={"": 8}), sbpjax.InvalidMesh, "text"),
+    "like a path": (lambda: plan_mlp(like="plan.yaml"), sbpjax.SbpjaxError, "Plan.load"),
+    "emission on no mesh": (lambda: plan_mlp().emit({"data": 8}), sbpjax.InvalidMesh, "make_mesh"),
     "mesh of another kind": (lambda: plan_mlp(mesh="data=8"), sbpjax.InvalidMesh, "data=8"),
     "shard_map inside": (
         lambda: sbpjax.plan(

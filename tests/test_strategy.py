@@ -607,6 +607,9 @@ def test_a_module_pin_that_does_not_divide_is_refused():
         ("name: a\nname: b\n", "line 2: 'name' stands here a second time"),
         ("- fsdp\n", "a strategy is a mapping"),
         ("name: \x00\n", "not YAML"),
+        ("roles: &a {parameter: *a}\n", "nested too deeply.*alias"),
+        ("name: x\n? [a, b]\n: c\n", "line 2: a key must be text"),
+        ("extends:\n  extends:\n    nmae: x\n", "line 3, nmae: unknown key 'nmae': did you mean 'name'"),
     ],
 )  # fmt: skip
 def test_a_wrong_file_is_refused_with_line_and_key(tmp_path, text, message):
@@ -621,6 +624,19 @@ def test_strategies_that_extend_each_other_are_refused(tmp_path):
     (tmp_path / "b.yaml").write_text("extends: a.yaml\n")
     with pytest.raises(InvalidStrategy, match=r"a.yaml extends b.yaml extends a.yaml"):
         Strategy.load(tmp_path / "a.yaml")
+
+
+@pytest.mark.parametrize("one", [{"extends": "dp"}, [{"extends": ["dp"]}]])
+def test_a_strategy_that_is_extended_may_be_written_out(one):
+    leaves = [("p.k", (8, 8), "parameter"), ("x", (8, 8), "batch")]
+    assert allowed({"extends": one}, leaves, {"data": 8}) == allowed("dp", leaves, {"data": 8})
+    assert Strategy.load({"extends": one}).mesh_sizes == Strategy.load("dp").mesh_sizes
+
+
+@pytest.mark.parametrize("strategy", [None, 5, ["dp"]])
+def test_what_is_no_strategy_is_refused(strategy):
+    with pytest.raises(InvalidStrategy, match="give a name such as fsdp"):
+        Strategy.load(strategy)
 
 
 def test_a_file_may_extend_its_neighbour(tmp_path):

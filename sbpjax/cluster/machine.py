@@ -48,6 +48,10 @@ class Cluster:
         """
         if isinstance(cluster, Cluster):
             return cluster
+        if not isinstance(cluster, str | os.PathLike):
+            raise InvalidCluster(
+                f"cluster={cluster!r}: give a name such as 8xh100, the path of a YAML file, or a sbpjax.Cluster"
+            )
         if isinstance(cluster, os.PathLike) or cluster.endswith((".yaml", ".yml")):
             return cls.from_yaml(cluster)
         found = re.fullmatch(r"((?:\d+x)*)(.+)", cluster.strip().lower())

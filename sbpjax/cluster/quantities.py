@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from typing import Final
 
@@ -20,6 +21,6 @@ def parse_bytes(amount: str | float) -> int:
     """
     found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)\s*", str(amount))
     unit = _UNITS.get(found[2].lower()) if found else None
-    if found is None or unit is None or float(found[1]) <= 0:
+    if found is None or unit is None or not 0 < float(found[1]) < math.inf:
         raise ValueError(f"not an amount of memory: {amount!r} (write 72GiB, 80GB, or a number of bytes)")
     return round(float(found[1]) * unit)

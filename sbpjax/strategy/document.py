@@ -44,9 +44,12 @@ class Document:
     def part(self, loc: Loc) -> Document:
         """The document inside this one at `loc`."""
         value: Any = self.value
+        place: Loc = ()
         for key in loc:
-            value = value[key]
-        lines = {where[len(loc) :]: line for where, line in self.lines.items() if where[: len(loc)] == loc}
+            if key == 0 and type(value) not in (list, tuple):
+                continue  # one item that stands for a list of one
+            value, place = value[key], (*place, key)
+        lines = {where[len(place) :]: line for where, line in self.lines.items() if where[: len(place)] == place}
         return Document(self.file, value, lines, self.folder)
 
 
@@ -70,13 +73,18 @@ def read(path: Path) -> Document:
         raise InvalidStrategy(f"{path}{line}: not YAML: {error.problem or error.context}") from error
     except yaml.YAMLError as error:
         raise InvalidStrategy(f"{path}: not YAML: {error}") from error
+    except RecursionError as error:
+        raise InvalidStrategy(f"{path}: nested too deeply; does an alias (`*name`) stand inside of itself?") from error
     return Document(str(path), value, lines, path.parent)
 
 
 def _note_lines(node: yaml.Node | None, loc: Loc, lines: dict[Loc, int], path: Path) -> None:
     if isinstance(node, yaml.MappingNode):
         for key, value in node.value:
-            here, line = (*loc, key.value), key.start_mark.line + 1
+            line = key.start_mark.line + 1
+            if not isinstance(key, yaml.ScalarNode):
+                raise InvalidStrategy(f"{path}, line {line}: a key must be text, not a list or a mapping")
+            here = (*loc, key.value)
             if here in lines and not key.tag.endswith(":merge"):
                 raise InvalidStrategy(f"{path}, line {line}: {key.value!r} stands here a second time")
             lines[here] = line

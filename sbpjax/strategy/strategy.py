@@ -56,6 +56,8 @@ class Strategy:
             return source
         if isinstance(source, Mapping):
             return _build(Document("strategy", dict(source)), ())
+        if not isinstance(source, str | Path):
+            raise InvalidStrategy(f"strategy={source!r}: give a name such as fsdp, the path of a YAML file, or a dict")
         return _load_file(_find(source, Path(), ""), ())
 
     def mesh(self, cluster: Cluster) -> dict[str, int] | None:

@@ -94,10 +94,15 @@ def _read(path: Path) -> _Source:
         raise InvalidRecipe(f"{path}: cannot be read ({problem}); check the path") from problem
     except yaml.YAMLError as problem:
         raise InvalidRecipe(f"{path}: not YAML: {problem}") from problem
+    except RecursionError as problem:
+        raise InvalidRecipe(f"{path}: nested too deeply; write less deeply nested YAML") from problem
     if not isinstance(data, dict):
         raise InvalidRecipe(f"{path}: a recipe is a mapping of keys to values, such as `steps: 300`")
     places: dict[Key, str] = {(): str(path)}
-    _note_places(tree, (), path, places)
+    try:
+        _note_places(tree, (), path, places)
+    except RecursionError as problem:
+        raise InvalidRecipe(f"{path}: an alias (`*name`) stands inside of itself; write its value out") from problem
     return _Source(data, places)
 
 

@@ -69,6 +69,7 @@ def test_a_mesh_may_be_written_as_on_the_command_line(write):
         (GOOD + "emitter: pmap\n", ["line 6: emitter is 'pmap'", "shard_map"]),
         ("- 1\n", ["a recipe is a mapping"]),
         ("a: [1\n", ["not YAML"]),
+        ("model: &a {tight: *a}\n", ["mine.yaml", "alias"]),
     ],
 )
 def test_a_wrong_recipe_is_refused_with_place_and_remedy(write, text, says):
