@@ -11,7 +11,7 @@ by several axes is ordered, so only its minor-most axes peel off, and an axis th
 | all_to_all     | S(d) -> S(e)              | a suffix of the axes that split d                  |
 | permute        | axes change places        | every device sends all it holds to one other       |
 | slice          | B -> S(d)                 | nothing moves: cut out one's own part              |
-| mask           | B -> P                    | nothing moves: all but the first device drop it    |
+| mask           | B -> P                    | nothing moves: all but one drop it, if it is a sum |
 | pad            | S(d) -> P                 | nothing moves: surround one's part with neutrals   |
 """
 

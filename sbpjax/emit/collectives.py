@@ -61,9 +61,11 @@ def _apply(x: Any, step: Step, mesh: MeshShape, axis_index: AxisIndex) -> Any:
             part[_given(dim)] //= math.prod(mesh[a] for a in axes)
             starts = _starts(len(part), _given(dim), part[_given(dim)], axis_index(axes))
             return lax.dynamic_slice_p.bind(x, *starts, slice_sizes=tuple(part))
+        case "mask" if step.op in ("max", "min"):
+            return x  # the maximum of equals is each of them, and neutral infinities might meet others on the way
         case "mask":
             first = lax.eq(axis_index(axes), np.int32(0))
-            return lax.select_n(first, lax.full_like(x, _neutral(x.dtype, step.op or "sum")), x)
+            return lax.select_n(first, lax.full_like(x, 0), x)
         case "pad":
             whole = list(x.shape)
             whole[_given(dim)] *= math.prod(mesh[a] for a in axes)
