@@ -109,7 +109,7 @@ class _RandomBody:
             shapes = [a.shape for a in operands], [a.shape for a in results]
             options = self.rng.sample(found := list(signatures(rule, self.links.mesh, *shapes)), min(len(found), 8))
             options.append(found[0])
-        if self.rng.random() < 0.6:  # as a rule, programs move less than they could
+        if self.rng.random() < 0.8:  # as a rule, programs move less than they could
             options.sort(key=lambda signature: self._moves(op, signature))
         for signature in options:
             if all(map(self._reachable, op.inputs, signature.operands)):

@@ -68,7 +68,7 @@ def norms_and_activations(rng):
         def loss(x, scale, bias):
             h = jax.nn.gelu(layer_norm(x, scale, bias))
             h = h * lax.rsqrt(jnp.mean(h**2, -1, keepdims=True) + 1e-6)
-            return jnp.sum(jax.nn.silu(h) * jnp.tanh(h)), h
+            return jnp.sum(jax.nn.silu(h)), h
 
         return jax.value_and_grad(loss, argnums=(0, 1, 2), has_aux=True)(x, scale, bias)
 

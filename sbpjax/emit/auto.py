@@ -1,6 +1,6 @@
 """The other emitter: the original step under `jax.jit`, with the layout given to XLA as shardings and constraints.
 
-XLA chooses its own collectives. What it cannot be told (partial placements) it is left to find.
+XLA chooses its own collectives. That a tensor is partial it cannot be told: it is left to find it.
 """
 
 from __future__ import annotations
@@ -9,10 +9,10 @@ from collections.abc import Sequence
 from typing import Any
 
 from jax import lax
-from jax.sharding import NamedSharding
+from jax.sharding import NamedSharding, PartitionSpec
 
 from sbpjax.cluster import Links
-from sbpjax.emit.shardings import AnyMesh, named_sharding
+from sbpjax.emit.shardings import AnyMesh, partition_spec
 from sbpjax.emit.step import EmittedStep
 from sbpjax.emit.walk import walk
 from sbpjax.layout import Layout
@@ -39,9 +39,10 @@ def emit(program: Program, layout: Layout, links: Links, mesh: AnyMesh) -> Emitt
     return EmittedStep(program, layout, mesh, step)
 
 
-# A convolution whose input features are split, its result wanted split along an image dimension by the same axis, comes
-# out wrong from XLA's partitioner (jaxlib 0.10.2). With its partial result reduced before anything else it is right.
-_REDUCED_AT_ONCE = frozenset({"conv_general_dilated"})
+# XLA's partitioner (jaxlib 0.10.2) gets ops of these kinds wrong when it must choose between conflicting splits of what
+# they read and make: a convolution whose input features and whose result's rows are split by one axis, a lookup whose
+# table is split by the axis that splits its indices. So nothing is left open there: what is partial is reduced first.
+_PINNED = frozenset({"conv_general_dilated", "gather", "pad", "reduce_window", "select_and_scatter_add"})
 
 
 class _Whole:
@@ -66,12 +67,16 @@ class _Whole:
         self, op: Op, signature: Signature, operands: Sequence[Any], operand_avals: Any, result_avals: Any
     ) -> Sequence[Any]:
         del result_avals
+        pinned = op.name in _PINNED or op.name.startswith("scatter")
+        if pinned:
+            placed = zip(operands, signature.operands, strict=True)
+            operands = [self._constrain(x, Placement(placement.dims)) for x, placement in placed]
         results = op.primitive.bind(*operands, **op.primitive.get_bind_params(op.params))
         if not op.primitive.multiple_results:
             results = [results]
         made = []
         for x, placement in zip(results, signature.results, strict=True):
-            if op.name in _REDUCED_AT_ONCE:
+            if pinned:
                 placement = Placement(placement.dims)
             alike = {p for p, aval in zip(signature.operands, operand_avals, strict=True) if aval.shape == x.shape}
             # XLA finds by itself that a result lies as its operands do.
@@ -79,8 +84,15 @@ class _Whole:
         return made
 
     def _constrain(self, x: Any, placement: Placement) -> Any:
-        if placement.partial or not placement.rank:
+        """Where a placement is partial, the dimensions that it does not split are left to XLA."""
+        if not placement.rank or (placement.partial and not placement.split_axes):
             return x
         if placement not in self.shardings:
-            self.shardings[placement] = named_sharding(placement, self.mesh)
+            self.shardings[placement] = NamedSharding(self.mesh, _open_spec(placement))  # pyright: ignore[reportArgumentType]
         return lax.with_sharding_constraint(x, self.shardings[placement])
+
+
+def _open_spec(placement: Placement) -> PartitionSpec:
+    if not placement.partial:
+        return partition_spec(placement)
+    return PartitionSpec(*(axes or PartitionSpec.UNCONSTRAINED for axes in placement.dims))

@@ -65,14 +65,14 @@ def test_equals_one_device_with_more_layouts(name, emitter, shape, seed):
 
 
 random_programs = given(
-    ops=st.lists(st.sampled_from(sorted(OPS)), min_size=3, max_size=8),
+    ops=st.lists(st.sampled_from(sorted(OPS)), min_size=3, max_size=6),
     seed=st.integers(0, 2**16),
     shape=st.sampled_from(MESHES),
 )
 
 
 @random_programs
-@settings(max_examples=4)
+@settings(max_examples=3)
 def test_random_programs_equal_one_device(ops, seed, shape):
     check(*random_program(ops, seed), "shard_map", shape, seed)
 
