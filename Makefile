@@ -3,7 +3,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 export JAX_PLATFORMS ?= cpu
 
-.PHONY: demo test slow lint bench clean
+.PHONY: demo test slow lint clean
 
 # The stamp is newer than pyproject.toml once the environment is what pyproject.toml asks for.
 $(VENV)/.ready: pyproject.toml

@@ -1,6 +1,6 @@
 """How long trace and plan take for a decoder of Llama-3-8B's dimensions, and how much memory.
 
-    python bench/plan_speed.py                 # the three cases of the table in docs/benchmarks.md
+    python bench/plan_speed.py                 # three cases
     python bench/plan_speed.py 4x8             # layers x devices; 32x8x8 is a mesh of two axes
 
 Each case runs in a process of its own, so that peak memory is its own and nothing is cached.
