@@ -17,8 +17,9 @@ from jax.sharding import Mesh
 from sbpjax.errors import ArgumentMismatch, UnboundPlan
 from sbpjax.planning import plan_program
 from sbpjax.plans import Plan
+from sbpjax.program.call import refuse_other_arguments
 from sbpjax.program.program import Program
-from sbpjax.program.trace import trace
+from sbpjax.program.trace import positions, trace
 from sbpjax.sbp import Placement
 
 
@@ -39,18 +40,19 @@ def init(
         args, kwargs: its arguments.
         plan: of the function that will take the result.
         mesh: from `plan.make_mesh()`.
-        argnums: which positional arguments of the planned function are made.
+        argnums: which positional arguments of the planned function are made; negative ones count from the last.
 
     Raises:
+        InvalidOption: `argnums` is no position.
         ArgumentMismatch: the result has other leaves, shapes or dtypes than those arguments; the message names one.
     """
     if plan.program is None:
         raise UnboundPlan("a loaded plan has no function: call plan.bind(fn, *args) before sbpjax.init")
+    refuse_other_arguments(fn, args, kwargs or {})
     if _makes_modules(fn, args, kwargs):
         fn = nnx.jit(fn)
     program = trace(fn, args, dict(kwargs or {}))
-    positions = (argnums,) if isinstance(argnums, int) else tuple(argnums)
-    wanted = _argument_leaves(plan.program, positions)
+    wanted = _argument_leaves(plan.program, argnums)
     placements = _matched(program, plan, wanted)
     own = plan_program(program, plan.cluster, plan.mesh_shape, results=placements)
     return own.emit(mesh)(*args, **dict(kwargs or {}))
@@ -62,17 +64,19 @@ def _makes_modules(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[
     return any(isinstance(x, nnx.Module | nnx.Optimizer) for x in leaves)
 
 
-def _argument_leaves(program: Program, positions: Sequence[int]) -> list[int]:
+def _argument_leaves(program: Program, argnums: int | Sequence[int]) -> list[int]:
     """The graph inputs that belong to some positional arguments, in order."""
     first = len(program.closure)
     numbered, _ = jax.tree.unflatten(program.in_tree, range(first, len(program.leaves)))
-    dynamic = [p for p in range(len(numbered) + len(program.static_argnums)) if p not in program.static_argnums]
-    for position in positions:
+    count = len(numbered) + len(program.static_argnums)
+    dynamic = [p for p in range(count) if p not in program.static_argnums]
+    chosen = positions("argnums", argnums, count)
+    for position in chosen:
         if position not in dynamic:
             raise ArgumentMismatch(
                 f"{program.name} has no array argument at position {position}; argnums may be among {dynamic}"
             )
-    return [i for position in positions for i in jax.tree.leaves(numbered[dynamic.index(position)])]
+    return [i for position in chosen for i in jax.tree.leaves(numbered[dynamic.index(position)])]
 
 
 def _matched(program: Program, plan: Plan, wanted: Sequence[int]) -> list[Placement]:

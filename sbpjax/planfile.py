@@ -6,12 +6,10 @@ step, where every argument lies. The tables of the layout follow, and on the las
 
 from __future__ import annotations
 
-import errno
 import hashlib
 import json
 import os
 import re
-import secrets
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from functools import partial
@@ -22,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 import yaml
 
-from sbpjax import layouttext
+from sbpjax import files, layouttext
 from sbpjax.cluster import Cluster
 from sbpjax.cost.estimate import Collective, Estimate, Indivisible, Unsplit
 from sbpjax.errors import InvalidPlanFile
@@ -114,32 +112,12 @@ def save(path: str | os.PathLike[str], saved: Saved) -> None:
         width=1 << 30,
     )
     try:
-        _write(Path(path), text)
+        files.write(path, text)
     except (OSError, ValueError) as error:
-        reason = getattr(error, "strerror", None) or error
         raise InvalidPlanFile(
-            f"cannot write the plan file {str(path)!r}: {reason}; give the name of a file in a folder that exists and "
-            "can be written to"
+            f"cannot write the plan file {str(path)!r}: {files.reason(error)}; give the name of a file in a "
+            "folder that exists and can be written to"
         ) from error
-
-
-def _write(path: Path, text: str) -> None:
-    if path.exists() and not path.is_file() and not path.is_dir():
-        path.write_text(text, encoding="utf-8")
-        return
-    target = Path(os.path.realpath(path))
-    if target.is_dir():
-        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR))
-    draft = target.with_name(f".{target.name}.{secrets.token_hex(4)}.tmp")
-    try:
-        with open(draft, "x", encoding="utf-8") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(draft, target)
-    except BaseException:
-        draft.unlink(missing_ok=True)
-        raise
 
 
 def load(path: str | os.PathLike[str]) -> Saved:

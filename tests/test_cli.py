@@ -28,6 +28,12 @@ def arguments():
 def both():
     return step, arguments()
 
+def one():
+    return arguments()[0]
+
+def interrupted():
+    raise KeyboardInterrupt
+
 NUMBER = 3
 """
 
@@ -81,6 +87,8 @@ def test_plan_takes_a_function_that_returns_step_and_arguments(module):
         (["plan", "mysteps:NUMBER"], "is int, not a function"),
         (["plan", "mysteps:step"], "give its arguments by --args"),
         (["plan", "mysteps:arguments"], "it must return the pair"),
+        (["plan", "mysteps:step", "--args", "mysteps:one"], "step takes (w, x), and 1 argument was given: missing"),
+        (["plan", "mysteps:both", "--save", "no/such/folder/plan.yaml"], "--save no/such/folder/plan.yaml: cannot be"),
         (["plan", "mysteps:both", "--mesh", "data:2"], "write data=2,model=4"),
         (["plan", "mysteps:both", "--cluster", "8xh10"], "did you mean 'h100'"),
         (["plan", "mysteps:both", "--cluster", "8xh100", "--memory-limit", "lots"], "write 72GiB"),
@@ -89,6 +97,7 @@ def test_plan_takes_a_function_that_returns_step_and_arguments(module):
         (["train", "char_lm", "stepz=1"], "did you mean 'steps'"),
         (["train", "char_lm", "cluster=64xcpu"], "JAX sees 8"),
         (["train", "char_lm", "data.source=/no/such/text"], "neither a file nor a folder"),
+        (["train", "char_lm", "log.file=no/such/folder/log.jsonl"], "log.file: 'no/such/folder/log.jsonl' cannot be"),
     ],
 )
 def test_what_cannot_be_done_is_one_panel_and_status_2(module, words, says):
@@ -96,6 +105,24 @@ def test_what_cannot_be_done_is_one_panel_and_status_2(module, words, says):
     assert said.exit_code == 2
     assert says in " ".join(said.output.replace("│", " ").split())
     assert "Traceback" not in said.output
+
+
+def test_what_cannot_be_written_is_known_before_anything_is_planned(module, monkeypatch):
+    for target in (sbpjax, run):
+        monkeypatch.setattr(
+            target, "plan" if target is sbpjax else "plan_step", lambda *_, **__: pytest.fail("planned")
+        )
+    (module / "folder").mkdir()
+    assert invoke("plan", "mysteps:both", "--save", "folder").exit_code == 2
+    assert invoke("train", "char_lm", *DEMO, "log.file=folder").exit_code == 2
+    assert sorted(path.name for path in module.iterdir() if path.suffix) == ["mysteps.py"]
+
+
+def test_an_interrupt_is_one_line_and_status_130(module):
+    for words in (["mysteps:interrupted"], ["mysteps:step", "--args", "mysteps:interrupted"]):
+        said = invoke("plan", *words)
+        assert said.exit_code == 130
+        assert said.output == "interrupted\n"
 
 
 def test_debug_shows_where_an_error_came_from():

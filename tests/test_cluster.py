@@ -111,6 +111,11 @@ def test_a_file_gives_a_cluster_and_is_given_back(tmp_path):
     assert len({cluster, Cluster.parse(tmp_path / "again.yml")}) == 1
 
 
+def test_a_cluster_file_that_cannot_be_written_is_refused(tmp_path):
+    with pytest.raises(InvalidCluster, match=r"cannot write the cluster file .*No such file"):
+        Cluster.parse("8xh100").to_yaml(tmp_path / "none" / "cluster.yaml")
+
+
 def test_a_file_may_name_a_shipped_device(tmp_path):
     text = "name: slow\ndevice: h100\nlevels:\n  - {size: 4, latency_seconds: 1e-4, bytes_per_second: 1e9}\n"
     assert Cluster.parse(written(tmp_path, text)).device == Cluster.parse("h100").device

@@ -13,6 +13,7 @@ from flax import nnx
 from jax.sharding import AxisType, NamedSharding, PartitionSpec
 
 import sbpjax
+from sbpjax.errors import ArgumentMismatch, InvalidOption
 
 OPTIMIZER = optax.adam(1e-2)
 
@@ -216,7 +217,7 @@ def test_nnx_objects_planned_from_shapes_are_born_split_and_changed_in_place():
         nnx_step, *shapes, jax.ShapeDtypeStruct((16, 32), jnp.float32), mesh={"data": 8}, strategy="fsdp"
     )
     mesh = plan.make_mesh()
-    model, optimizer = sbpjax.init(make_net, plan=plan, mesh=mesh, argnums=(0, 1))
+    model, optimizer = sbpjax.init(make_net, plan=plan, mesh=mesh, argnums=(-3, 1))
     assert model.up.kernel.get_value().sharding.spec == PartitionSpec(None, "data")
     step = plan.emit(mesh)
     got = [float(step(model, optimizer, batch(seed=i))) for i in range(3)]
@@ -225,6 +226,20 @@ def test_nnx_objects_planned_from_shapes_are_born_split_and_changed_in_place():
     wanted = [float(reference(wanted_model, wanted_optimizer, batch(seed=i))) for i in range(3)]
     np.testing.assert_allclose(got, wanted, rtol=1e-5)
     close(nnx.state(model), nnx.state(wanted_model))
+
+
+def test_positions_to_initialise_count_from_either_end():
+    plan = sbpjax.plan(lambda x, w: x @ w, jnp.ones((8, 4)), jnp.ones((4, 2)), mesh={"data": 8})
+    mesh = plan.make_mesh()
+    np.testing.assert_array_equal(sbpjax.init(lambda: jnp.ones((4, 2)), plan=plan, mesh=mesh, argnums=-1), 1.0)
+    with pytest.raises(ArgumentMismatch, match="no array argument at position 2"):
+        sbpjax.init(lambda: jnp.ones((4, 2)), plan=plan, mesh=mesh, argnums=2)
+    with pytest.raises(InvalidOption, match="argnums=-3: there are 2 positional"):
+        sbpjax.init(lambda: jnp.ones((4, 2)), plan=plan, mesh=mesh, argnums=-3)
+    with pytest.raises(InvalidOption, match="argnums='w': give the position"):
+        sbpjax.init(lambda: jnp.ones((4, 2)), plan=plan, mesh=mesh, argnums="w")
+    with pytest.raises(ArgumentMismatch, match="missing a required argument: 'key'"):
+        sbpjax.init(lambda key: jnp.ones((4, 2)), plan=plan, mesh=mesh, argnums=1)
 
 
 class Trainer(nnx.Module):

@@ -18,9 +18,12 @@ from sbpjax.errors import SbpjaxError
 REFUSED = 2
 """The exit status when something asked for cannot be done."""
 
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as shells have it: 128 and the signal's number."""
+
 
 class _Commands(TyperGroup):
-    """The subcommands; an error that sbpjax raises on purpose is shown as one panel."""
+    """The subcommands; an error that sbpjax raises on purpose is shown as one panel, Ctrl-C as one line."""
 
     def invoke(self, ctx: Any) -> Any:
         try:
@@ -31,6 +34,9 @@ class _Commands(TyperGroup):
             title = type(problem).__name__
             Console(stderr=True).print(Panel(Text(str(problem)), title=title, title_align="left", border_style="red"))
             sys.exit(REFUSED)
+        except KeyboardInterrupt:
+            print("interrupted", file=sys.stderr)
+            sys.exit(INTERRUPTED)
 
 
 app = typer.Typer(

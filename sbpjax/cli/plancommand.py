@@ -11,6 +11,8 @@ import sbpjax
 from sbpjax.cli.meshes import parse_mesh
 from sbpjax.cli.screen import screen
 from sbpjax.cli.targets import function_and_arguments
+from sbpjax.errors import InvalidOption
+from sbpjax.files import why_not_writable
 from sbpjax.report import renderable
 
 
@@ -33,6 +35,8 @@ def plan(
 ) -> None:
     """Search the layout of a step and print it. Nothing is run; no device of the cluster is needed."""
     shape = parse_mesh(mesh)
+    if save is not None and (why := why_not_writable(save)):
+        raise InvalidOption(f"--save {save}: cannot be written ({why}); give a file in a folder that exists")
     step, arguments = function_and_arguments(target, args)
     made = sbpjax.plan(
         step,

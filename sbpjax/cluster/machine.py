@@ -12,6 +12,7 @@ from typing import Any
 
 import yaml
 
+from sbpjax import files
 from sbpjax.cluster.files import Description, describe, profile, read, text
 from sbpjax.cluster.hardware import Device, Level
 from sbpjax.cluster.visible import visible_name
@@ -100,10 +101,20 @@ class Cluster:
         return text(self.name, self.device, self.levels)
 
     def to_yaml(self, path: str | os.PathLike[str] | None = None) -> str:
-        """The text of a YAML file that describes this cluster; written to `path` where given."""
+        """The text of a YAML file that describes this cluster; written to `path` where given.
+
+        Raises:
+            InvalidCluster: it cannot be written there.
+        """
         written = yaml.safe_dump(self.to_dict(), sort_keys=False)
         if path is not None:
-            Path(path).write_text(written, encoding="utf-8")
+            try:
+                files.write(path, written)
+            except (OSError, ValueError) as error:
+                raise InvalidCluster(
+                    f"cannot write the cluster file {str(path)!r}: {files.reason(error)}; give the name of a file in a "
+                    "folder that exists and can be written to"
+                ) from error
         return written
 
     @property

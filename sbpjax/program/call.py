@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import functools
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -43,9 +43,9 @@ def unwrap_jit(fn: Any, options: JitOptions) -> tuple[Callable[..., Any], JitOpt
 def _without_self(options: JitOptions, name: str) -> JitOptions:
     """Options of a bound method, from those of its function, whose first parameter is `name`."""
     return JitOptions(
-        static_argnums=tuple(n - 1 for n in options.static_argnums if n > 0),
+        static_argnums=tuple(n - (n > 0) for n in options.static_argnums if n),
         static_argnames=tuple(n for n in options.static_argnames if n != name),
-        donate_argnums=tuple(n - 1 for n in options.donate_argnums if n > 0),
+        donate_argnums=tuple(n - (n > 0) for n in options.donate_argnums if n),
         donate_argnames=tuple(n for n in options.donate_argnames if n != name),
     )
 
@@ -146,11 +146,13 @@ class PlainCall:
         return {name: value if name in names else jax.tree.map(fn, value) for name, value in kwargs.items()}
 
     def check(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        """Refuse arguments that JAX cannot take.
+        """Refuse arguments that the function or JAX cannot take.
 
         Raises:
+            ArgumentMismatch: there are too few or too many.
             NotTraceable: a static argument that cannot be hashed, or a leaf that is no array.
         """
+        refuse_other_arguments(self.fn, args, kwargs)
         for name, value in self.static(args, kwargs).items():
             try:
                 hash(value)
@@ -191,6 +193,27 @@ class PlainCall:
                     f"{self.name}: the static argument {name} was {traced.get(name, 'absent')!r} when this was traced "
                     f"and is {given.get(name, 'absent')!r} now: plan again for it"
                 )
+
+
+def refuse_other_arguments(fn: Callable[..., Any], args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
+    """Refuse a call with too few or too many arguments before it is made.
+
+    Raises:
+        ArgumentMismatch: says which is missing, or is one too many.
+    """
+    try:
+        # As the function is called: what functools.wraps tells of another one may not be so.
+        signature = inspect.signature(fn, follow_wrapped=False)
+    except (TypeError, ValueError):  # some builtins have none
+        return
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        name = function_name(fn)
+        given = len(args) + len(kwargs)
+        raise ArgumentMismatch(
+            f"{name} takes {signature}, and {given} {'argument was' if given == 1 else 'arguments were'} given: {error}"
+        ) from error
 
 
 def jit(fn: Callable[..., Any], options: JitOptions) -> Any:

@@ -44,11 +44,13 @@ def trace(
 
     Raises:
         NotTraceable: `fn` is not callable, or JAX cannot trace it.
+        ArgumentMismatch: `fn` takes other arguments.
         InvalidOption: `static_argnums` or `donate_argnums` speak of arguments that are not there.
     """
     args, kwargs = tuple(args), dict(kwargs or {})
     options = JitOptions(
-        _positions("static_argnums", static_argnums), donate_argnums=_positions("donate_argnums", donate_argnums)
+        positions("static_argnums", static_argnums, len(args)),
+        donate_argnums=positions("donate_argnums", donate_argnums, len(args)),
     )
     call = _call(fn, args, kwargs, options)
     call.check(args, kwargs)
@@ -80,13 +82,25 @@ def _call(fn: Any, args: tuple[Any, ...], kwargs: dict[str, Any], options: JitOp
     return (StatefulCall if stateful else PlainCall)(inner, options)
 
 
-def _positions(option: str, numbers: int | Sequence[int] | None) -> tuple[int, ...]:
+def positions(option: str, numbers: int | Sequence[int] | None, count: int) -> tuple[int, ...]:
+    """Positions among `count` arguments, from 0; negative ones count from the last, as in Python.
+
+    Positions beyond are left to `jax.jit`, which knows whether the function has such an argument.
+
+    Raises:
+        InvalidOption: what is given is no position.
+    """
     if numbers is None:
         return ()
     try:
-        return tuple(map(operator.index, (numbers,) if isinstance(numbers, int) else tuple(numbers)))
+        given = tuple(map(operator.index, (numbers,) if isinstance(numbers, int) else tuple(numbers)))
     except TypeError as error:
         raise InvalidOption(f"{option}={numbers!r}: give the position of an argument, or several positions") from error
+    if any(n < -count for n in given):
+        raise InvalidOption(
+            f"{option}={numbers!r}: there are {count} positional arguments; give one of their positions"
+        )
+    return tuple(n + count if n < 0 else n for n in given)
 
 
 def _abstract(leaf: Any) -> jax.ShapeDtypeStruct:

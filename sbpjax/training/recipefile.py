@@ -15,6 +15,7 @@ from pydantic_core import ErrorDetails
 
 from sbpjax.cluster import Cluster
 from sbpjax.errors import InvalidRecipe, SbpjaxError, UnknownName
+from sbpjax.files import why_not_writable
 from sbpjax.strategy import Strategy
 from sbpjax.training.recipe import Recipe
 
@@ -64,6 +65,8 @@ def load(recipe: str | Path, overrides: Sequence[str] = ()) -> Recipe:
         _check(("tight", "below"), Strategy.load, made.tight.below, source)
     if made.cluster is not None:
         _check(("cluster",), Cluster.parse, made.cluster, source)
+    if made.log.file is not None:
+        _check(("log", "file"), _check_writable, made.log.file, source)
     return made
 
 
@@ -73,6 +76,11 @@ def _check(key: Key, read: Callable[[Any], object], value: Any, source: _Source)
         read(value)
     except SbpjaxError as problem:
         raise InvalidRecipe(f"{source.place(key)}: {_dotted(key)}: {problem}") from problem
+
+
+def _check_writable(file: str) -> None:
+    if why := why_not_writable(file):
+        raise InvalidRecipe(f"{file!r} cannot be written ({why}); give another path, or null")
 
 
 def _find(recipe: str | Path) -> Path:

@@ -111,11 +111,50 @@ def test_a_static_argument_must_be_hashable():
         ({"donate_argnums": "0"}, "donate_argnums='0': give the position"),
         ({"static_argnums": 0.5}, "static_argnums=0.5: give the position"),
         ({"donate_argnums": 0, "static_argnums": 0}, "cannot intersect"),
+        ({"donate_argnums": -2}, "donate_argnums=-2: there are 1 positional arguments"),
     ],
 )
 def test_positions_of_arguments_that_are_not_there_are_refused(options, message):
     with pytest.raises(InvalidOption, match=message):
         trace(lambda x: x, (1,), **options)
+
+
+def test_negative_positions_count_from_the_last():
+    """`jax.jit` itself drops negative donated ones silently (0.10.2)."""
+    program = trace(lambda x, y, n: x * n + y, (jnp.ones(3), jnp.ones(3), 2), static_argnums=-1, donate_argnums=(-3,))
+    assert program.static_argnums == (2,)
+    assert [leaf.donated for leaf in program.leaves] == [True, False]
+
+
+class Scaled:
+    @functools.partial(jax.jit, static_argnums=-1)
+    def times(self, x, n):
+        return x * n
+
+
+def test_negative_positions_of_a_jitted_method_are_kept():
+    assert trace(Scaled().times, (jnp.ones(3), 2)).static_argnums == (1,)
+
+
+@pytest.mark.parametrize(
+    ("fn", "args", "says"),
+    [
+        (lambda x, y: x + y, (jnp.ones(3),), r"\(x, y\), and 1 argument was given: missing a required argument: 'y'"),
+        (lambda x: x, (jnp.ones(3), 1), "2 arguments were given: too many"),
+        (lambda model, x: model(x), (nnx.Linear(2, 2, rngs=nnx.Rngs(0)),), "missing a required argument: 'x'"),
+        (jax.jit(lambda x, y: x), (1,), "missing a required argument: 'y'"),
+    ],
+)
+def test_too_few_or_too_many_arguments_are_refused(fn, args, says):
+    with pytest.raises(ArgumentMismatch, match=says):
+        trace(fn, args)
+
+
+def test_a_decorator_may_add_arguments():
+    def with_two(fn):
+        return functools.wraps(fn)(lambda x: fn(x, 2.0))
+
+    assert len(trace(with_two(lambda x, y: x * y), (jnp.ones(3),)).leaves) == 1
 
 
 def test_nnx_tree_mode_and_hijax_are_refused():
