@@ -98,7 +98,7 @@ def plan_program(
         results: placements that the results must have; None: free.
         strategy: the strategy's name, to be shown.
     """
-    part = _part_of(cluster, mesh)
+    part = cluster.part(mesh_size(mesh))
     limit = int(MEMORY_SHARE * cluster.device.memory_bytes) if limit_bytes is None else limit_bytes
     allowed = Restrictions.none(program) if restrictions is None else restrictions
     found = find_layout(program, part, mesh, allowed, limit, results)
@@ -111,7 +111,7 @@ def plan_program(
         placements=dict(zip((leaf.path for leaf in program.leaves), found.layout.inputs, strict=True)),
         fingerprint=program.fingerprint,
         program=program,
-        relaxed=allowed.relaxed,
+        relaxed=(*allowed.relaxed, *found.relaxed),
     )
 
 
@@ -132,14 +132,3 @@ def _meshes(mesh: MeshLike | None, like: Plan | None, strategy: Strategy, cluste
         return [like.mesh_shape]
     own = strategy.mesh(cluster)
     return [own] if own is not None else mesh_candidates(cluster)
-
-
-def _part_of(cluster: Cluster, mesh: MeshShape) -> Cluster:
-    """The cluster, or as much of it as the mesh has devices."""
-    wanted = mesh_size(mesh)
-    if wanted > cluster.size:
-        raise InvalidMesh(
-            f"mesh {dict(mesh)} needs {wanted} devices, {cluster.name} has {cluster.size}; give a smaller mesh or a "
-            "larger cluster"
-        )
-    return cluster if wanted == cluster.size else cluster.scaled(wanted)

@@ -19,6 +19,9 @@ MeshShape: TypeAlias = Mapping[str, int]
 
 COMBINE_OPS: Final = ("sum", "max", "min")
 
+KNOWN_AXES: Final = ("data", "model", "sequence", "expert")
+"""Mesh axes that may always be spoken of: of size 1 where the mesh lacks them."""
+
 
 @dataclass(frozen=True, slots=True)
 class S:
@@ -199,7 +202,7 @@ def parse_sbp(text: str) -> Sbp:
     """
     if text == "B":
         return B
-    if found := re.fullmatch(r"S\((\d+)\)", text):
+    if found := re.fullmatch(r"S\(([0-9]+)\)", text):
         return S(int(found[1]))
     if found := re.fullmatch(r"P(?:\((sum|max|min)\))?", text):
         return P(found[1] or "sum")  # type: ignore[arg-type]

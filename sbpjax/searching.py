@@ -19,7 +19,7 @@ from sbpjax.report.units import format_bytes
 from sbpjax.sbp import MeshShape, Placement, mesh_size
 from sbpjax.search.problem import Infeasible, Problem, Solution
 from sbpjax.search.solve import solve
-from sbpjax.strategy import Restrictions
+from sbpjax.strategy import Relaxed, Restrictions
 
 TIGHTENINGS = 5
 """How often the limit is tightened when a layout turns out to need more memory than the search counted."""
@@ -30,10 +30,11 @@ TIGHTER = 0.9
 
 @dataclass(frozen=True, eq=False)
 class Found:
-    """A layout and what is known of it."""
+    """A layout, what is known of it, and where the strategy gave way on the way to it."""
 
     layout: Layout
     estimate: Estimate
+    relaxed: Sequence[Relaxed] = ()
 
 
 def find_layout(
@@ -60,7 +61,9 @@ def find_layout(
 
     def found(solution: Solution) -> Found:
         decoded = decode(formulation, solution.choice, mesh)
-        return Found(decoded.layout, estimate(program, formulation, decoded, solution, links, limit_bytes))
+        return Found(
+            decoded.layout, estimate(program, formulation, decoded, solution, links, limit_bytes), options.relaxed
+        )
 
     try:
         fastest = found(unlimited := solve(formulation.problem))

@@ -139,7 +139,7 @@ def test_a_module_that_fails_to_import_something_else_is_not_called_missing(modu
 def test_meshes_are_read_as_written():
     assert meshes.parse_mesh("data=2, model=4") == {"data": 2, "model": 4}
     assert meshes.parse_mesh(None) is None
-    for wrong in ("data", "data=0", "=3", "data=2,,", "data=2,data=4", "2=data"):
+    for wrong in ("data", "data=0", "=3", "data=2,,", "data=2,data=4", "2=data", "data=²", "data=٨"):
         with pytest.raises(InvalidMesh, match="--mesh"):
             meshes.parse_mesh(wrong)
 

@@ -87,12 +87,25 @@ def test_impossible_counts_are_refused(name, message):
         Cluster.parse(name)
 
 
-def test_scaling_fills_nodes_first():
-    assert Cluster.parse("h100").scaled(8) == Cluster.parse("8xh100")
-    assert Cluster.parse("8xh100").scaled(64) == Cluster.parse("8x8xh100")
-    assert Cluster.parse("4x8xh100").scaled(4) == Cluster.parse("4xh100")
-    with pytest.raises(InvalidCluster, match="12 devices do not fill whole nodes of 8"):
-        Cluster.parse("8xh100").scaled(12)
+def test_a_part_of_a_cluster_is_one_node_or_whole_nodes():
+    cluster = Cluster.parse("4x8xh100")
+    assert cluster.part(4) == Cluster.parse("4xh100")
+    assert cluster.part(16) == Cluster.parse("2x8xh100")
+    assert cluster.part(32) is cluster
+    assert Cluster.parse("3x5xh100").part(10) == Cluster.parse("2x5xh100")
+    for name, size in (("4x8xh100", 12), ("3x5xh100", 8)):  # a node of 5 devices must not grow to 8
+        with pytest.raises(InvalidMesh, match="do not fill whole nodes of"):
+            Cluster.parse(name).part(size)
+    with pytest.raises(InvalidMesh, match="16 devices are more than the 8 of 8xh100"):
+        Cluster.parse("8xh100").part(16)
+
+
+@pytest.mark.parametrize("name", ["٨xh100", "4x８xh100", "²xh100"])
+def test_digits_are_those_of_ascii(name):
+    with pytest.raises(UnknownName, match="unknown cluster"):
+        Cluster.parse(name)
+    with pytest.raises(ValueError, match="not an amount of memory"):
+        parse_bytes(name.replace("xh100", "GiB"))
 
 
 # Files

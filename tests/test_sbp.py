@@ -50,6 +50,7 @@ def test_a_stack_keeps_its_slices_placement():
         (lambda: Placement.of(0, {"a": P("sum"), "b": P("max")}), "share one op"),
         (lambda: Placement.parse("a:S(0)", 1), "not a placement"),
         (lambda: parse_sbp("S0"), "write S"),
+        (lambda: parse_sbp("S(٣)"), "write S"),
     ],
 )
 def test_nonsense_is_refused(build, message):

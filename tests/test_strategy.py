@@ -358,9 +358,9 @@ def residual_program():
 def test_sequence_splits_the_sums_that_carry_the_residual_stream_and_no_others():
     p = residual_program()
     r = Strategy.load("sequence").restrict(p, {"model": 4})
-    restricted = [i for i, op in enumerate(p.graph.ops) if r.tensor(op, 0, None)]
+    restricted = [i for i, op in enumerate(p.graph.ops) if r.tensor(op, 0)]
     assert restricted == [4], "the gelu's own sum and the bias are no residual sums"
-    assert r.tensor(p.graph.ops[4], 0, None) == {"model": only(S(1))}
+    assert r.tensor(p.graph.ops[4], 0) == {"model": only(S(1))}
 
 
 def test_an_activation_rule_gives_way_where_it_does_not_divide():
@@ -586,6 +586,7 @@ def test_a_module_pin_that_does_not_divide_is_refused():
     ("text", "message"),
     [
         ("roles:\n  batch:\n    data: S(0\n", "mine.yaml, line 3, roles.batch.data: 'S\\(0' is no placement"),
+        ("roles:\n  batch:\n    data: S(-٣)\n", "line 3, roles.batch.data: .* is no placement"),
         ("roles:\n  parameter: {data: larges}\n", "line 2, .*did you mean 'largest'"),
         ("roles:\n  parameters: {data: B}\n", "line 2, .*unknown key 'parameters': did you mean 'parameter'"),
         ("name: x\npin: {}\n", "line 2, pin: unknown key 'pin': did you mean 'pins'"),

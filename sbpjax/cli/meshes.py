@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 from sbpjax.errors import InvalidMesh
 
 
@@ -16,7 +18,7 @@ def parse_mesh(text: str | None) -> dict[str, int] | None:
     mesh: dict[str, int] = {}
     for part in text.split(","):
         axis, equals, size = (word.strip() for word in part.partition("="))
-        if not axis.isidentifier() or not equals or not size.isdigit() or int(size) < 1:
+        if not axis.isidentifier() or not equals or not re.fullmatch("0*[1-9][0-9]*", size):
             raise InvalidMesh(f"--mesh {text}: {part!r} is no axis with a size; write data=2,model=4")
         if axis in mesh:
             raise InvalidMesh(f"--mesh {text}: axis {axis!r} comes twice; keep one")

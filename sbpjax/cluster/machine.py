@@ -16,7 +16,7 @@ from sbpjax import files
 from sbpjax.cluster.files import Description, describe, profile, read, text
 from sbpjax.cluster.hardware import Device, Level
 from sbpjax.cluster.visible import visible_name
-from sbpjax.errors import InvalidCluster
+from sbpjax.errors import InvalidCluster, InvalidMesh
 
 
 @dataclass(frozen=True)
@@ -55,7 +55,7 @@ class Cluster:
             )
         if isinstance(cluster, os.PathLike) or cluster.endswith((".yaml", ".yml")):
             return cls.from_yaml(cluster)
-        found = re.fullmatch(r"((?:\d+x)*)(.+)", cluster.strip().lower())
+        found = re.fullmatch(r"((?:[0-9]+x)*)(.+)", cluster.strip().lower())
         counts = [int(n) for n in found[1].split("x")[:-1]] if found else []
         described = profile(found[2] if found else cluster)
         try:
@@ -127,23 +127,30 @@ class Cluster:
         """Sizes of the levels that join anything, outermost first: `(4, 8)`; empty for one device."""
         return tuple(level.size for level in self.levels if level.size > 1)
 
-    def scaled(self, size: int) -> Cluster:
-        """As many devices of the same kind on the same links; nodes are filled first.
-
-        A node holds what its links hold at most, else as many as now.
+    def part(self, size: int) -> Cluster:
+        """As many of its devices: one node, or several whole ones.
 
         Raises:
-            InvalidCluster: the devices do not fill whole nodes.
+            InvalidMesh: there are not so many, or they do not fill whole nodes.
         """
+        if size > self.size:
+            raise InvalidMesh(
+                f"{size} devices are more than the {self.size} of {self}; give a smaller mesh or a larger cluster"
+            )
+        if size == self.size:
+            return self
         levels: list[Level] = []
         rest = size
-        for depth, level in reversed(list(enumerate(self.levels))):
-            here = rest if depth == 0 else min(rest, level.at_most or level.size)
-            if here < 1 or rest % here:
-                raise InvalidCluster(f"{size} devices do not fill whole nodes of {here} (cluster {self.name!r})")
+        for level in reversed(self.levels):
+            here = min(rest, level.size)
+            if rest % here:
+                raise InvalidMesh(
+                    f"{size} of the {self.size} devices of {self} do not fill whole nodes of {here}; give a mesh whose "
+                    f"size {here} divides, or a cluster of {size} devices"
+                )
             levels.insert(0, replace(level, size=here))
             rest //= here
-        kind = re.sub(r"^(?:\d+x)*", "", self.name)
+        kind = re.sub(r"^(?:[0-9]+x)*", "", self.name)
         counts = [level.size for level in levels if level.size > 1]
         return Cluster("x".join([*map(str, counts), kind]), self.device, tuple(levels))
 

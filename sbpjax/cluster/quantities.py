@@ -19,7 +19,7 @@ def parse_bytes(amount: str | float) -> int:
     Raises:
         ValueError: the text is no such amount, or it is not positive.
     """
-    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)\s*", str(amount))
+    found = re.fullmatch(r"\s*(\d+(?:\.\d*)?(?:[eE]\+?\d+)?)\s*([a-zA-Z]*)\s*", str(amount), re.ASCII)
     unit = _UNITS.get(found[2].lower()) if found else None
     if found is None or unit is None or not 0 < float(found[1]) < math.inf:
         raise ValueError(f"not an amount of memory: {amount!r} (write 72GiB, 80GB, or a number of bytes)")

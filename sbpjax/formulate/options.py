@@ -5,31 +5,21 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import product
-from typing import Protocol
 
 from sbpjax.cost.compute import Traffic, materialised, traffic
-from sbpjax.errors import InvalidStrategy, NotTraceable, UnknownName
+from sbpjax.errors import NotTraceable
+from sbpjax.formulate.restricted import LoopPins, loop_pins, restricted
 from sbpjax.program.graph import Constant, Graph, Op
 from sbpjax.rules.registry import rule_of
 from sbpjax.rules.rule import Rule, Signature
 from sbpjax.rules.signatures import replicated, signatures
 from sbpjax.sbp import COMBINE_OPS, B, CombineOp, MeshShape, Placement, S, Sbp
-
-Allowed = Mapping[str, frozenset[Sbp]]
-"""For some mesh axes, the only S/B/P that a tensor may have on them."""
+from sbpjax.strategy.restrictions import Allowed, Relaxed, Restrictions
 
 Partial = tuple[str, CombineOp | None]
 """A mesh axis, and by what a tensor that is partial over it combines."""
 
 NONE_ARRIVES: Mapping[int, frozenset[Partial]] = {}
-
-
-class TensorRestrictions(Protocol):
-    """The part of a strategy that restricts the results of ops."""
-
-    def tensor(self, op: Op, result_index: int, aval: object) -> Allowed:
-        """What result `result_index` of `op` may be; an axis that is absent is free."""
-        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -41,12 +31,14 @@ class OpOptions:
         signatures: the options, at least one. For a `scan` there is none: its body decides.
         moves: which of its operands and results go through memory.
         body: the options of a scan's body.
+        pins: on what a scan returns.
     """
 
     rule: Rule | None
     signatures: tuple[Signature, ...]
     moves: Traffic
     body: GraphOptions | None = None
+    pins: LoopPins | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -57,17 +49,19 @@ class GraphOptions:
         graph: the graph.
         ops: one for each op.
         in_memory: for each tensor, whether it goes through memory.
+        relaxed: where the strategy gave way, loop bodies included.
     """
 
     graph: Graph
     ops: tuple[OpOptions, ...]
     in_memory: tuple[bool, ...]
+    relaxed: tuple[Relaxed, ...] = ()
 
 
 def graph_options(
     graph: Graph,
     mesh: MeshShape,
-    restrictions: TensorRestrictions,
+    restrictions: Restrictions,
     arriving: Mapping[int, frozenset[Partial]] = NONE_ARRIVES,
 ) -> GraphOptions:
     """Rules and signatures of every op of the graph on the mesh, restricted by the strategy and by `constrain` pins.
@@ -79,7 +73,7 @@ def graph_options(
         arriving: for graph inputs, what they may be partial over when they come in.
 
     Raises:
-        InvalidStrategy: a `constrain` pin that the op cannot have.
+        InvalidStrategy: a pin that an op cannot keep.
     """
     kept = [False] * len(graph.tensors)
     for t in (*graph.inputs, *(t for t in graph.outputs if not isinstance(t, Constant))):
@@ -92,12 +86,14 @@ def graph_options(
     ]
     in_memory = materialised(graph, rules, kept)
     partial = dict(arriving)
-    options = []
+    options: list[OpOptions] = []
+    relaxed: list[Relaxed] = []
     for op, rule in zip(graph.ops, rules, strict=True):
         moves = traffic(op, in_memory)
         if op.body is not None:
             body = graph_options(op.body, mesh, restrictions, _carried(op, mesh))
-            options.append(OpOptions(None, (), moves, body))
+            options.append(OpOptions(None, (), moves, body, loop_pins(op, graph, restrictions)))
+            relaxed += body.relaxed
             partial.update(dict.fromkeys(op.outputs, _any_partial(mesh)))
             continue
         operand_shapes = [tuple(graph.aval(x).shape) for x in op.inputs]
@@ -112,8 +108,9 @@ def graph_options(
         found = [s for s in found if _worth_while(s, op, partial)]
         for k, t in enumerate(op.outputs):
             partial[t] = frozenset((axis, s.results[k].op) for s in found for axis in s.results[k].partial)
-        options.append(OpOptions(rule, tuple(_restricted(op, graph, found, mesh, restrictions)), moves))
-    return GraphOptions(graph, tuple(options), tuple(in_memory))
+        found = restricted(op, graph, found, mesh, restrictions, relaxed)
+        options.append(OpOptions(rule, tuple(found), moves))
+    return GraphOptions(graph, tuple(options), tuple(in_memory), tuple(dict.fromkeys(relaxed)))
 
 
 def _worth_while(signature: Signature, op: Op, partial: Mapping[int, frozenset[Partial]]) -> bool:
@@ -142,46 +139,12 @@ def _any_partial(mesh: MeshShape) -> frozenset[Partial]:
     return frozenset(product(mesh, COMBINE_OPS))
 
 
-def _restricted(
-    op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape, restrictions: TensorRestrictions
-) -> Sequence[Signature]:
-    if op.name == "sbp_constrain":
-        return _pinned(op, graph, found, mesh)
-    for k, t in enumerate(op.outputs):
-        allowed = restrictions.tensor(op, k, graph.tensors[t].aval)
-        if allowed:
-            # A role rule holds where it can: an op that has no such signature keeps all of them.
-            found = [s for s in found if allows(allowed, s.results[k])] or found
-    return found
-
-
-def _pinned(op: Op, graph: Graph, found: Sequence[Signature], mesh: MeshShape) -> Sequence[Signature]:
-    """The signatures that keep a pin. One that is not strict (a sharding constraint for another mesh) may give way."""
-    strict = op.params["strict"]
-    if strict:
-        check_axes([axis for axis, _ in op.params["pins"]], mesh, f"constrain at {op.source}")
-    pins = {axis: sbp for axis, sbp in op.params["pins"] if axis in mesh}
-    kept = [s for s in found if all(s.results[0].on(axis) == sbp for axis, sbp in pins.items())]
-    if not kept and strict:
-        asked = ", ".join(f"{axis}={sbp}" for axis, sbp in pins.items())
-        raise InvalidStrategy(
-            f"constrain({asked}) cannot hold for a tensor of shape {graph.tensors[op.outputs[0]].shape} on mesh "
-            f"{dict(mesh)} at {op.source}: pin a dimension that exists and that the axis divides."
-        )
-    return kept or found
-
-
 def _refuse_shard_map(op: Op) -> None:
     if op.name == "shard_map":
         raise NotTraceable(
             f"the step has a shard_map of its own at {op.source}: sbpjax lays out the whole step and cannot yet look "
             "into one. Write the part for one device, and pin what matters with sbpjax.constrain"
         )
-
-
-def allows(allowed: Allowed, placement: Placement) -> bool:
-    """Whether the placement keeps every restriction."""
-    return all(placement.on(axis) in choices for axis, choices in allowed.items())
 
 
 def placements_at_rest(shape: Sequence[int], mesh: MeshShape, allowed: Allowed, splittable: bool) -> list[Placement]:
@@ -196,13 +159,3 @@ def placements_at_rest(shape: Sequence[int], mesh: MeshShape, allowed: Allowed, 
         choices.append([c for c in every if axis not in allowed or c in allowed[axis]])
     placements = (Placement.of(rank, dict(zip(mesh, combination, strict=True))) for combination in product(*choices))
     return [p for p in placements if p.divides(shape, mesh)]
-
-
-def check_axes(names: Sequence[str], mesh: MeshShape, where: str) -> None:
-    """Refuse mesh axes that do not exist; the four well-known ones always do."""
-    for name in names:
-        if name not in mesh and name not in WELL_KNOWN_AXES:
-            raise UnknownName.among(f"mesh axis in {where}", name, {*mesh, *WELL_KNOWN_AXES})
-
-
-WELL_KNOWN_AXES = ("data", "model", "sequence", "expert")

@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from functools import cached_property
 
 from sbpjax.formulate.options import GraphOptions
+from sbpjax.formulate.restricted import LoopPins
 from sbpjax.program.graph import Constant, Op
 from sbpjax.sbp import Placement
 
@@ -13,9 +14,11 @@ from sbpjax.sbp import Placement
 class Demand:
     """Offered and requested placements of one graph's tensors, loop bodies seen through."""
 
-    def __init__(self, options: GraphOptions) -> None:
+    def __init__(self, options: GraphOptions, pins: LoopPins | None = None) -> None:
+        """`pins` are on what the loop returns whose body this is."""
         self.options = options
-        self.bodies = {i: Demand(o.body) for i, o in enumerate(options.ops) if o.body is not None}
+        self.pins = pins
+        self.bodies = {i: Demand(o.body, o.pins) for i, o in enumerate(options.ops) if o.body is not None}
 
     @cached_property
     def requests(self) -> list[dict[Placement, None]]:
@@ -57,14 +60,21 @@ class Demand:
         start = op.body.inputs[op.params["num_consts"] + c]
         end = op.body.outputs[c]
         made = {} if isinstance(end, Constant) else self.offers[end]
-        return _broadcast_first(op.body.tensors[start].shape, self.requests[start], made)
+        return self._kept(c, _broadcast_first(op.body.tensors[start].shape, self.requests[start], made))
 
     def stacked(self, op: Op, k: int) -> dict[Placement, None]:
         """Placements for one slice of the scan's stacked result `k`: what the body makes, and B."""
         assert op.body is not None
         end = op.body.outputs[k]
         made = {} if isinstance(end, Constant) else self.offers[end]
-        return _broadcast_first(tuple(op.body.aval(end).shape), made)
+        return self._kept(k, _broadcast_first(tuple(op.body.aval(end).shape), made), stacked=True)
+
+    def _kept(self, k: int, placements: dict[Placement, None], stacked: bool = False) -> dict[Placement, None]:
+        """What pins on the loop's result `k` leave of placements of the body's."""
+        if self.pins is None:
+            return placements
+        lain = {p.lifted() if stacked else p: p for p in placements}
+        return {lain[p]: None for p in self.pins.kept(k, lain)}
 
     def entering(self, op: Op, k: int) -> dict[Placement, None]:
         """Placements for a constant or a slice that enters the scan's body as its input `k`: never partial."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, TypeAlias
@@ -76,8 +77,8 @@ def _alternative(item: Any) -> Alternative:
     text = str(item).strip()
     if text in WORDS:
         return text
-    if text.startswith("S(-") and text.endswith(")") and text[3:-1].isdigit():
-        return At(-int(text[3:-1]))
+    if found := re.fullmatch(r"S\((-[0-9]+)\)", text):
+        return At(int(found[1]))
     try:
         sbp = parse_sbp(text)
     except ValueError:

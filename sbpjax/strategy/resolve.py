@@ -8,15 +8,13 @@ from itertools import product
 
 from sbpjax.errors import InvalidStrategy, UnknownName
 from sbpjax.program.program import Program
-from sbpjax.sbp import B, MeshShape, Placement, S, Sbp
+from sbpjax.sbp import KNOWN_AXES, B, MeshShape, Placement, S, Sbp
 from sbpjax.strategy.activations import restrict_activations
 from sbpjax.strategy.choice import Alternative, At, Choice, Shape, resolve
 from sbpjax.strategy.kin import Kin, kin
 from sbpjax.strategy.pattern import nearest
 from sbpjax.strategy.restrictions import Allowed, Relaxed, Restrictions, show
-from sbpjax.strategy.rules import Pin, Rule
-
-KNOWN_AXES = ("data", "model", "sequence", "expert")
+from sbpjax.strategy.rules import Pin, Rule, idle
 
 
 def restrict(
@@ -37,13 +35,15 @@ def restrict(
     resolver = _Leaves(program, axes, roles, [p for p in pins if not p.is_module], kin(program))
     resolver.check_patterns()
     leaves = tuple(resolver.allowed(i) for i in range(len(program.leaves)))
-    activations, relaxed = restrict_activations(program, axes, roles["activation"], [p for p in pins if p.is_module])
+    resolver.note_idle_rules()
+    activations = restrict_activations(program, axes, roles["activation"], [p for p in pins if p.is_module])
     return Restrictions(
         tuple(leaf.path for leaf in program.leaves),
         leaves,
         tuple(resolver.pinned(i) for i in range(len(program.leaves))),
-        activations,
-        (*resolver.relaxed, *relaxed),
+        activations.allowed,
+        activations.pins,
+        (*resolver.relaxed, *activations.relaxed),
     )
 
 
@@ -57,6 +57,7 @@ class _Leaves:
     pins: Sequence[Pin]
     kin: Kin
     relaxed: list[Relaxed] = field(default_factory=list)
+    used: set[tuple[int, str]] = field(default_factory=set)
     done: dict[int, Allowed] = field(default_factory=dict)
 
     def check_patterns(self) -> None:
@@ -71,6 +72,20 @@ class _Leaves:
                     "(`*` is one part of a path, `**` any number)"
                 )
 
+    def note_idle_rules(self) -> None:
+        """List the user's own rules that decided nothing for any leaf; all leaves are resolved by now."""
+        for role, rules in self.roles.items():
+            if role == "activation":
+                continue
+            layers = [(p.path, self._layer(i)) for i, p in enumerate(self.program.leaves) if p.role == role]
+            self.relaxed += idle(
+                rules,
+                self.mesh,
+                self.used,
+                lambda r, own=layers: any(r.holds_for_leaf(*x) for x in own),
+                self.program.name,
+            )
+
     def allowed(self, i: int) -> Allowed:
         """What is allowed for leaf `i`."""
         if i not in self.done:
@@ -83,7 +98,7 @@ class _Leaves:
 
     def _deciding(self, i: int) -> Iterator[tuple[str, tuple[Choice, Rule | Pin]]]:
         """For each axis the first pin, else the first rule, that speaks of it; pins and plain placements come first."""
-        leaf, layer = self.program.leaves[i], self.kin.shapes[i][self.kin.stacked[i] :]
+        leaf, layer = self.program.leaves[i], self._layer(i)
         pins = [p for p in self.pins if p.holds_for_leaf(leaf.path)]
         rules = [r for r in self.roles[leaf.role] if r.holds_for_leaf(leaf.path, layer)]
         found = []
@@ -93,12 +108,17 @@ class _Leaves:
                 found.append((axis, (decider.axes[axis], decider)))
         return iter(sorted(found, key=lambda f: (not isinstance(f[1][1], Pin), _vagueness(f[1][0]))))
 
+    def _layer(self, i: int) -> tuple[int, ...]:
+        """The shape of one layer of leaf `i`."""
+        return self.kin.shapes[i][self.kin.stacked[i] :]
+
     def _resolve(self, i: int) -> Allowed:
         allowed: dict[str, frozenset[Sbp]] = {}
         for axis, (choice, decider) in self._deciding(i):
             pinned = isinstance(decider, Pin)
             wanted = self._wanted(i, axis, choice, 0 if pinned else self.kin.stacked[i], allowed)
             if wanted is None:
+                self.used.add((id(decider), axis))
                 continue
             fitting = frozenset(o for o in wanted if self._fits(i, {**allowed, axis: frozenset([o])}))
             if not fitting and pinned:
@@ -107,6 +127,8 @@ class _Leaves:
                 self.relaxed.append(
                     Relaxed(self.program.leaves[i].path, axis, self._why_not(i, axis, choice, wanted, allowed))
                 )
+            if fitting:
+                self.used.add((id(decider), axis))
             allowed[axis] = fitting or frozenset([B])
         return allowed
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import NamedTuple, TypeVar
 
 from sbpjax.errors import InvalidStrategy, UnknownName
 from sbpjax.program.graph import Op
 from sbpjax.program.program import Program
 from sbpjax.sbp import MeshShape, Placement, Sbp
+
+T = TypeVar("T")
 
 Allowed = Mapping[str, frozenset[Sbp]]
 """The placements allowed on each mesh axis; an axis that is absent is free."""
@@ -30,6 +32,11 @@ class Relaxed(NamedTuple):
     reason: str
 
 
+def place(op: Op) -> str:
+    """The module and primitive of an op, as lists of what gave way name it."""
+    return f"{op.source.module or 'top level'}: {op.name}"
+
+
 @dataclass(frozen=True, eq=False)
 class Restrictions:
     """What may be searched.
@@ -40,6 +47,7 @@ class Restrictions:
         pins: for each graph input, the axes that a pin decided, and which pin: it must hold. Other axes were decided
             by rules, which mean "where it divides" and have given way already.
         activations: what is allowed for (op, position of the result).
+        activation_pins: for the same, the axes that a pin decided, and which pin.
         relaxed: where rules gave way.
     """
 
@@ -47,6 +55,7 @@ class Restrictions:
     leaves: tuple[Allowed, ...]
     pins: tuple[Mapping[str, str], ...]
     activations: Mapping[tuple[Op, int], Allowed] = field(default_factory=dict)
+    activation_pins: Mapping[tuple[Op, int], Mapping[str, str]] = field(default_factory=dict)
     relaxed: tuple[Relaxed, ...] = ()
 
     def leaf(self, i: int) -> Allowed:
@@ -57,8 +66,8 @@ class Restrictions:
         """Whether a pin decided some axis of graph input `i`."""
         return bool(self.pins[i])
 
-    def tensor(self, op: Op, result_index: int, aval: Any = None) -> Allowed:
-        """What is allowed for what an op writes; `aval` is not needed and there for symmetry with rules."""
+    def tensor(self, op: Op, result_index: int) -> Allowed:
+        """What is allowed for what an op writes; an axis that is absent is free."""
         return self.activations.get((op, result_index), {})
 
     def over(self, other: Restrictions) -> Restrictions:
@@ -80,12 +89,15 @@ class Restrictions:
             own = {a: allowed for a, allowed in self.leaves[i].items() if a not in beaten}
             leaves.append({**other.leaves[i], **own})
             pins.append({**other.pins[i], **self.pins[i]})
-        activations = {
-            key: {**other.activations.get(key, {}), **self.activations.get(key, {})}
-            for key in (*other.activations, *self.activations)
-        }
         relaxed = tuple(dict.fromkeys((*self.relaxed, *other.relaxed)))
-        return Restrictions(self.paths, tuple(leaves), tuple(pins), activations, relaxed)
+        return Restrictions(
+            self.paths,
+            tuple(leaves),
+            tuple(pins),
+            _over(self.activations, other.activations),
+            _over(self.activation_pins, other.activation_pins),
+            relaxed,
+        )
 
     @classmethod
     def none(cls, program: Program) -> Restrictions:
@@ -132,7 +144,13 @@ class Restrictions:
                 f"{origin} shares no leaf with {program.name}: it has {_some(placements)}, this function has "
                 f"{_some(result.paths)}; name the arguments alike"
             )
-        return cls(result.paths, tuple(leaves), tuple(pins), {}, tuple(relaxed))
+        return cls(result.paths, tuple(leaves), tuple(pins), relaxed=tuple(relaxed))
+
+
+def _over(
+    ours: Mapping[tuple[Op, int], Mapping[str, T]], theirs: Mapping[tuple[Op, int], Mapping[str, T]]
+) -> Mapping[tuple[Op, int], Mapping[str, T]]:
+    return {key: {**theirs.get(key, {}), **ours.get(key, {})} for key in (*theirs, *ours)}
 
 
 def show(allowed: frozenset[Sbp]) -> str:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Container, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sbpjax.program.graph import Op
+from sbpjax.sbp import MeshShape
 from sbpjax.strategy.choice import Choice
 from sbpjax.strategy.pattern import compiled, matches
+from sbpjax.strategy.restrictions import Relaxed
 from sbpjax.strategy.schema import ActivationRule, LeafRule, ModulePin, PathPin
 
 
@@ -18,10 +20,12 @@ class Rule:
     Attributes:
         form: its filters and choices.
         origin: `fsdp.yaml, line 7, roles.batch.0`.
+        shipped: whether it is of a strategy that comes with sbpjax.
     """
 
     form: LeafRule | ActivationRule
     origin: str
+    shipped: bool = False
 
     @property
     def axes(self) -> Mapping[str, Choice]:
@@ -94,6 +98,32 @@ class Pin:
             and (not form.phase or op.source.phase in form.phase)
             and (not form.rank or rank in form.rank)
         )
+
+
+def idle(
+    rules: Sequence[Rule], mesh: MeshShape, used: Container[tuple[int, str]], matches: Callable[[Rule], bool], name: str
+) -> Iterator[Relaxed]:
+    """The user's own rules that decide nothing, and why: perhaps a pattern or a dimension is mistaken.
+
+    Rules of shipped strategies name what many models have, and are not told of.
+
+    Args:
+        rules: of one role.
+        mesh: axis sizes.
+        used: the rules (by `id`) and axes that decided something.
+        matches: whether a rule's filters let anything pass.
+        name: of the program.
+    """
+    for rule in rules:
+        for axis, choice in rule.axes.items():
+            if rule.shipped or axis not in mesh or choice.is_free or (id(rule), axis) in used:
+                continue
+            why = (
+                "nothing that it matches can be placed so, or is left by pins and rules before it"
+                if matches(rule)
+                else f"it matches nothing in {name}"
+            )
+            yield Relaxed(rule.origin, axis, f"{choice}: {why}")
 
 
 def _comparison(layer: tuple[int, ...]) -> str:

@@ -158,7 +158,7 @@ class Description(BaseModel):
     @classmethod
     def _sizes(cls, value: dict[str, int | str] | None) -> dict[str, int | str] | None:
         for axis, size in (value or {}).items():
-            named = isinstance(size, str) and re.fullmatch(r"rest|(nodes|per_node)(/[1-9]\d*)?", size)
+            named = isinstance(size, str) and re.fullmatch(r"rest|(nodes|per_node)(/[1-9][0-9]*)?", size)
             if not named and not (isinstance(size, int) and (size >= 1 or size == -1)):
                 raise ValueError(f"{axis}: {size!r} is no size: write a number, rest, nodes, per_node or per_node/2")
         if sum(size in (-1, "rest") for size in (value or {}).values()) > 1:

@@ -12,10 +12,10 @@ from pydantic import ValidationError
 from sbpjax.cluster import Cluster
 from sbpjax.errors import InvalidMesh, InvalidStrategy, UnknownName
 from sbpjax.program.program import Program
-from sbpjax.sbp import MeshShape, mesh_size
+from sbpjax.sbp import KNOWN_AXES, MeshShape, mesh_size
 from sbpjax.strategy.document import Document, read
 from sbpjax.strategy.pattern import compiled
-from sbpjax.strategy.resolve import KNOWN_AXES, restrict
+from sbpjax.strategy.resolve import restrict
 from sbpjax.strategy.restrictions import Restrictions
 from sbpjax.strategy.rules import Pin, Rule
 from sbpjax.strategy.schema import Description, ModulePin, PathPin, Roles, complaints, validate
@@ -157,7 +157,8 @@ def _parent(document: Document, k: int, extended: str | dict[str, Any], extendin
 
 
 def _rules(document: Document, role: str, forms: Sequence[Any]) -> tuple[Rule, ...]:
-    return tuple(Rule(form, document.where(("roles", role, k))) for k, form in enumerate(forms))
+    ours = Path(document.file) in {path.resolve() for path in shipped().values()}
+    return tuple(Rule(form, document.where(("roles", role, k)), ours) for k, form in enumerate(forms))
 
 
 def _pins(document: Document, form: Description) -> tuple[Pin, ...]:

@@ -143,6 +143,7 @@ def _overridden(source: _Source, overrides: Iterable[str]) -> _Source:
             raise InvalidRecipe(f"override {override!r}: the value is not YAML: {problem}") from problem
         key = tuple(name.strip().split("."))
         data = _with(data, key, value, override)
+        places = {k: place for k, place in places.items() if k[: len(key)] != key}
         places |= {key[: n + 1]: f"override {override!r}" for n in range(len(key)) if key[: n + 1] not in places}
         places[key] = f"override {override!r}"
     return _Source(data, places)

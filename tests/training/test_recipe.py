@@ -88,6 +88,7 @@ def test_a_wrong_recipe_is_refused_with_place_and_remedy(write, text, says):
         ("steps.more=1", "steps is 240, which has no keys inside"),
         ("model.vocab=100", "model.vocab is 100"),
         ("optimizer.warmup=2", "optimizer.warmup is 2"),
+        ("mesh=data=٨", "override 'mesh=data=٨': mesh is '٨'"),
     ],
 )
 def test_a_wrong_override_is_named(override, says):
