@@ -7,14 +7,17 @@ both are served.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Sequence
+import io
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+import jax
+import numpy as np
 from flax.nnx import extract, graphlib, variablelib
 from flax.nnx.transforms import compilation as nnx_compilation
-from jax._src import core, source_info_util
-from jax._src.interpreters import partial_eval
+from jax._src import compiler, core, source_info_util
+from jax._src.interpreters import mlir, partial_eval, pxla
 from jax._src.lax import lax as lax_internal
 from jax._src.state.types import AbstractRef
 from jax.extend.core import Literal as Literal
@@ -198,3 +201,69 @@ def nnx_variables(node: Any, seen: Any) -> list[tuple[tuple[Any, ...], Any]]:
     """Path and variable (or array) of everything in an nnx object that is not in `seen`, in the order of its state."""
     _, flat = graphlib.flatten(node, ref_index=seen, graph=True)
     return list(zip(flat.paths, flat.leaves, strict=True))
+
+
+# --- programs for elsewhere --------------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True, slots=True)
+class Portable:
+    """A lowered program that another process can compile.
+
+    Attributes:
+        module: StableHLO bytecode, locations included.
+        partitions: devices that it is for.
+        free_inputs, free_outputs: of which arguments and results XLA may choose the sharding.
+        tupled: whether the arguments are passed as one tuple.
+        shardy: whether shardings are Shardy's.
+        callbacks: whether it calls back into this process.
+    """
+
+    module: bytes
+    partitions: int
+    free_inputs: tuple[bool, ...]
+    free_outputs: tuple[bool, ...]
+    tupled: bool
+    shardy: bool
+    callbacks: bool
+
+
+def portable(lowered: Any) -> Portable:
+    """What another process needs of a `jax.stages.Lowered`."""
+    arguments = lowered._lowering.compile_args
+    effects = len(arguments["ordered_effects"])
+    inputs, outputs = pxla.get_prop_to_input_output(arguments["in_shardings"], arguments["out_shardings"], effects)
+    written = io.BytesIO()
+    lowered.compiler_ir("stablehlo").operation.write_bytecode(written)
+    return Portable(
+        written.getvalue(),
+        arguments["num_devices"],
+        tuple(inputs),
+        tuple(outputs),
+        bool(arguments["tuple_args"]),
+        bool(jax.config.read("jax_use_shardy_partitioner")),
+        bool(arguments["host_callbacks"]),
+    )
+
+
+def compile_portable(program: Portable, devices: Sequence[Any], options: Mapping[str, Any]) -> Any:
+    """The executable of a program for devices, which need not be there (`jax.experimental.topologies`)."""
+    devices = list(devices)[: program.partitions]
+    backend = devices[0].client
+    jax.config.update("jax_use_shardy_partitioner", program.shardy)
+    with mlir.make_ir_context():
+        module = mlir.ir.Module.parse(program.module)
+        compile_options = compiler.get_compile_options(
+            num_replicas=1,
+            num_partitions=program.partitions,
+            device_assignment=np.array([[device.id for device in devices]]),
+            env_options_overrides=dict(options),
+            backend=backend,
+        )
+        build = compile_options.executable_build_options
+        compile_options.parameter_is_tupled_arguments = program.tupled
+        build.allow_spmd_sharding_propagation_to_parameters = list(program.free_inputs)
+        build.allow_spmd_sharding_propagation_to_output = list(program.free_outputs)
+        return compiler.backend_compile_and_load(
+            backend, module, pxla.xc.DeviceList(tuple(devices)), compile_options, []
+        )

@@ -65,3 +65,11 @@ class InvalidOption(SbpjaxError, ValueError):
 
 class InvalidRecipe(SbpjaxError, ValueError):
     """A recipe that cannot be read, or that says what cannot be done."""
+
+
+class WitnessUnavailable(SbpjaxError, RuntimeError):
+    """XLA's GPU compiler cannot be asked: it is not installed, of another version, or does not know the GPU."""
+
+
+class CompilationFailed(SbpjaxError, RuntimeError):
+    """XLA's GPU compiler refused a program, took too long, or crashed."""
