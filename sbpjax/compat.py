@@ -19,6 +19,8 @@ from flax.nnx.transforms import compilation as nnx_compilation
 from jax._src import compiler, core, source_info_util
 from jax._src.interpreters import mlir, partial_eval, pxla
 from jax._src.lax import lax as lax_internal
+from jax._src.lib import _jax as xla_client  # pyright: ignore[reportPrivateImportUsage]
+from jax._src.lib.mlir import ir  # pyright: ignore[reportPrivateImportUsage]
 from jax._src.state.types import AbstractRef
 from jax.extend.core import Literal as Literal
 
@@ -252,7 +254,7 @@ def compile_portable(program: Portable, devices: Sequence[Any], options: Mapping
     backend = devices[0].client
     jax.config.update("jax_use_shardy_partitioner", program.shardy)
     with mlir.make_ir_context():
-        module = mlir.ir.Module.parse(program.module)
+        module = ir.Module.parse(program.module)
         compile_options = compiler.get_compile_options(
             num_replicas=1,
             num_partitions=program.partitions,
@@ -265,5 +267,5 @@ def compile_portable(program: Portable, devices: Sequence[Any], options: Mapping
         build.allow_spmd_sharding_propagation_to_parameters = list(program.free_inputs)
         build.allow_spmd_sharding_propagation_to_output = list(program.free_outputs)
         return compiler.backend_compile_and_load(
-            backend, module, pxla.xc.DeviceList(tuple(devices)), compile_options, []
+            backend, module, xla_client.DeviceList(tuple(devices)), compile_options, []
         )
