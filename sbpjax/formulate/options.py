@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 
 from sbpjax.cost.compute import Traffic, materialised, traffic
-from sbpjax.errors import NotTraceable
+from sbpjax.formulate.refusals import refuse
 from sbpjax.formulate.restricted import LoopPins, loop_pins, restricted
 from sbpjax.program.graph import Constant, Graph, Op
 from sbpjax.rules.registry import rule_of
@@ -74,6 +74,7 @@ def graph_options(
 
     Raises:
         InvalidStrategy: a pin that an op cannot keep.
+        NotTraceable: an op that no emitted step can have.
     """
     kept = [False] * len(graph.tensors)
     for t in (*graph.inputs, *(t for t in graph.outputs if not isinstance(t, Constant))):
@@ -89,6 +90,7 @@ def graph_options(
     options: list[OpOptions] = []
     relaxed: list[Relaxed] = []
     for op, rule in zip(graph.ops, rules, strict=True):
+        refuse(op, mesh)
         moves = traffic(op, in_memory)
         if op.body is not None:
             body = graph_options(op.body, mesh, restrictions, _carried(op, mesh))
@@ -99,7 +101,6 @@ def graph_options(
         operand_shapes = [tuple(graph.aval(x).shape) for x in op.inputs]
         result_shapes = [graph.tensors[t].shape for t in op.outputs]
         if rule is None:
-            _refuse_shard_map(op)
             found: Sequence[Signature] = (
                 replicated([graph.aval(x) for x in op.inputs], [graph.tensors[t].aval for t in op.outputs]),
             )
@@ -137,14 +138,6 @@ def _carried(op: Op, mesh: MeshShape) -> Mapping[int, frozenset[Partial]]:
 
 def _any_partial(mesh: MeshShape) -> frozenset[Partial]:
     return frozenset(product(mesh, COMBINE_OPS))
-
-
-def _refuse_shard_map(op: Op) -> None:
-    if op.name == "shard_map":
-        raise NotTraceable(
-            f"the step has a shard_map of its own at {op.source}: sbpjax lays out the whole step and cannot yet look "
-            "into one. Write the part for one device, and pin what matters with sbpjax.constrain"
-        )
 
 
 def placements_at_rest(shape: Sequence[int], mesh: MeshShape, allowed: Allowed, splittable: bool) -> list[Placement]:

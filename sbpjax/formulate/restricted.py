@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from sbpjax.errors import InvalidStrategy, UnknownName
 from sbpjax.program.graph import Graph, Op, Tensor
+from sbpjax.program.nested import equations
 from sbpjax.rules.rule import Signature
 from sbpjax.sbp import KNOWN_AXES, MeshShape, Placement
 from sbpjax.strategy.restrictions import Allowed, Relaxed, Restrictions, place, show
@@ -28,6 +29,7 @@ def restricted(
     """
     if op.name == "sbp_constrain":
         return _constrained(op, graph, found, mesh, relaxed)
+    relaxed += _constraints_within(op, mesh)
     for k in range(len(op.outputs)):
         pins, allowed = restrictions.activation_pins.get((op, k), {}), restrictions.tensor(op, k)
         for axis in sorted(allowed, key=lambda axis: axis not in pins):
@@ -83,6 +85,17 @@ def loop_pins(op: Op, graph: Graph, restrictions: Restrictions) -> LoopPins:
         tuple(restrictions.tensor(*key) for key in keys),
         tuple(restrictions.activation_pins.get(key, {}) for key in keys),
     )
+
+
+def _constraints_within(op: Op, mesh: MeshShape) -> Iterator[Relaxed]:
+    """Sharding constraints within a `cond` or a `while`."""
+    for eqn in equations(op.params):
+        if eqn.primitive.name == "sbp_constrain" and not eqn.params["strict"]:
+            for axis, sbp in eqn.params["pins"]:
+                if axis in mesh:
+                    yield Relaxed(
+                        place(op), axis, f"a sharding constraint to {sbp} within: every device computes it whole"
+                    )
 
 
 def _not_offered(axis: str, allowed: Allowed, placements: Sequence[Placement]) -> str:

@@ -10,7 +10,7 @@ Three things are translated on the way:
   JAX itself keeps XLA from undoing it.
 - `optimization_barrier`: one op for each operand, all of one `group`, so that each operand is placed on its own.
 - `with_sharding_constraint` to a NamedSharding: a pin (`sbp_constrain`, not strict) of the axes that it names; other
-  constraints of layout or sharding are dropped.
+  constraints of layout or sharding are dropped. Also within what is bound as it stands, where the pin is an identity.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from sbpjax import compat
 from sbpjax.pinning import constrain_p
 from sbpjax.program.draft import Draft, DraftOp
 from sbpjax.program.graph import Constant, Operand
+from sbpjax.program.nested import rewritten
 from sbpjax.program.scopes import Origin, origin_of
 from sbpjax.program.userlines import innermost_user_line
 from sbpjax.sbp import S, Sbp
@@ -188,13 +189,27 @@ TRANSLATED: Final[Mapping[str, Callable[..., list[Operand]]]] = {
 }
 
 
+_OF_A_MESH: Final = frozenset(("sharding", "out_sharding"))
+
+
 def _avals(atoms: Sequence[Any]) -> list[Any]:
     return [compat.bare_aval(atom.aval) for atom in atoms]
 
 
 def _bare_params(params: Mapping[str, Any]) -> dict[str, Any]:
     """Parameters without those that speak of a user's explicit mesh: the layout takes their place."""
-    return {name: None if name in ("sharding", "out_sharding") else value for name, value in params.items()}
+    return {name: None if name in _OF_A_MESH else value for name, value in rewritten(params, _bare_equation).items()}
+
+
+def _bare_equation(eqn: Any) -> Any:
+    """An equation within an op's parameters, without what speaks of a mesh."""
+    if eqn.primitive.name == "sharding_constraint":
+        return eqn.replace(primitive=constrain_p, params={"pins": _pins(eqn.params["sharding"]), "strict": False})
+    if TRANSLATED.get(eqn.primitive.name) is Flattener._same:
+        return eqn.replace(primitive=constrain_p, params={"pins": (), "strict": False})
+    if any(eqn.params.get(name) is not None for name in _OF_A_MESH):
+        return eqn.replace(params=eqn.params | dict.fromkeys(_OF_A_MESH & eqn.params.keys()))
+    return eqn
 
 
 def _scalar(value: Any, aval: Any) -> Any:
