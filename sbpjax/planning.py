@@ -18,6 +18,7 @@ from sbpjax.report.units import parse_bytes
 from sbpjax.sbp import MeshShape, Placement, mesh_size
 from sbpjax.searching import find_layout, mesh_candidates
 from sbpjax.strategy import Restrictions, Strategy
+from sbpjax.witness.options import JUDGED
 
 MEMORY_SHARE = 0.9
 """The share of a device's memory that a plan may use when no limit is given."""
@@ -102,11 +103,12 @@ def plan_program(
     limit = int(MEMORY_SHARE * cluster.device.memory_bytes) if limit_bytes is None else limit_bytes
     allowed = Restrictions.none(program) if restrictions is None else restrictions
     found = find_layout(program, part, mesh, allowed, limit, results)
+    options = JUDGED if cluster.device.platform == "cuda" else {}
     return Plan(
         name=program.name,
         cluster=part,
         strategy=strategy,
-        layout=found.layout,
+        layout=replace(found.layout, compiler_options=options),
         estimate=found.estimate,
         placements=dict(zip((leaf.path for leaf in program.leaves), found.layout.inputs, strict=True)),
         fingerprint=program.fingerprint,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cached_property, partial
 from typing import Any
 
@@ -51,9 +51,10 @@ class EmittedStep:
             out_shardings=[named_sharding(placement, mesh) for placement in layout.outputs],
             donate_argnums=tuple(i for i, leaf in enumerate(program.leaves) if leaf.donated),
         )
-        self.jitted = jitted(compiler_options=dict(layout.compiler_options) or None)
+        options = _known_options(layout.compiler_options, mesh)
+        self.jitted = jitted(compiler_options=options or None)
         # JAX allows compiler options on the outermost jit only.
-        self._inner = jitted() if layout.compiler_options else self.jitted
+        self._inner = jitted() if options else self.jitted
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Run one step."""
@@ -127,6 +128,12 @@ class EmittedStep:
                     f"{leaf.path} is committed to {x.sharding}, but the plan has it as {wanted}; move it once, before "
                     "the first step: jax.device_put(args, plan.in_shardings(mesh))"
                 )
+
+
+def _known_options(options: Mapping[str, str | int | bool], mesh: AnyMesh) -> dict[str, str | int | bool]:
+    """The compiler options that mean something on the mesh's platform."""
+    on_gpu = isinstance(mesh, Mesh) and mesh.devices.flat[0].platform == "gpu"
+    return {name: value for name, value in options.items() if on_gpu or not name.startswith("xla_gpu_")}
 
 
 def _as_traced(results: Sequence[Any], graph: Graph) -> list[Any]:

@@ -19,22 +19,15 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
-from typing import Any, Final, TypeAlias
+from typing import Any, Final
 
 from platformdirs import user_cache_path
 
 from sbpjax.compat import Portable
 from sbpjax.errors import CompilationFailed, WitnessUnavailable
 from sbpjax.witness.gpus import Target
+from sbpjax.witness.options import JUDGED, Options
 from sbpjax.witness.schedule import Timed
-
-Options: TypeAlias = Mapping[str, str | int | bool]
-
-JUDGED: Final[Options] = {
-    "xla_gpu_enable_latency_hiding_scheduler": True,
-    "xla_gpu_enable_analytical_sol_latency_estimator": True,
-}
-"""XLA's options under which plans are judged: communication is scheduled to overlap with compute."""
 
 CACHE_VARIABLE: Final = "SBPJAX_CACHE"
 """Environment variable: the folder to keep answers in; empty: keep none."""
