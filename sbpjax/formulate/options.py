@@ -143,12 +143,14 @@ def _any_partial(mesh: MeshShape) -> frozenset[Partial]:
 def placements_at_rest(shape: Sequence[int], mesh: MeshShape, allowed: Allowed, splittable: bool) -> list[Placement]:
     """Placements that an argument or result of this shape may have: dividing, never partial. The first is B if allowed.
 
-    Axes that split the same dimension do so in mesh order.
+    Axes that split the same dimension do so in mesh order. An array of no elements lies whole: there is nothing to
+    split, and JAX (0.10.2) cannot read such an array back from its parts.
     """
     choices: list[list[Sbp]] = []
     rank = len(shape)
+    splittable = splittable and 0 not in shape
     for axis, size in mesh.items():
-        every: list[Sbp] = [B, *(S(d) for d in range(rank) if splittable and shape[d] and shape[d] % size == 0)]
+        every: list[Sbp] = [B, *(S(d) for d in range(rank) if splittable and shape[d] % size == 0)]
         choices.append([c for c in every if axis not in allowed or c in allowed[axis]])
     placements = (Placement.of(rank, dict(zip(mesh, combination, strict=True))) for combination in product(*choices))
     return [p for p in placements if p.divides(shape, mesh)]

@@ -28,7 +28,7 @@ def side_by_side(size: int, windows: int, extent: int, stride: int, low: int, di
         low: padding in front.
         dilation: of the dimension itself.
     """
-    return dilation == 1 and low == 0 and extent <= stride and size == windows * stride
+    return dilation == 1 and low == 0 and extent <= stride and size == windows * stride > 0
 
 
 def _pooled(

@@ -165,8 +165,8 @@ class _Leaves:
         """Whether some combination of what is allowed divides the leaf's shape."""
         shape = self.kin.shapes[i]
         for options in product(*allowed.values()):
-            # An empty dimension would divide by anything, but there is nothing to split.
-            if any(isinstance(o, S) and (o.dim >= len(shape) or shape[o.dim] == 0) for o in options):
+            # An empty array would divide by anything, but there is nothing to split.
+            if any(isinstance(o, S) and (o.dim >= len(shape) or 0 in shape) for o in options):
                 continue
             if Placement.of(len(shape), dict(zip(allowed, options, strict=True)), self.mesh).divides(shape, self.mesh):
                 return True
@@ -174,6 +174,8 @@ class _Leaves:
 
     def _why_not(self, i: int, axis: str, choice: Choice, wanted: frozenset[Sbp], allowed: Allowed) -> str:
         shape, size = self.kin.shapes[i], self.mesh[axis]
+        if 0 in shape:
+            return f"an array of shape {shape} has no elements to split"
         with_others = "".join(f", with {a}={show(options)}" for a, options in allowed.items() if options != {B})
         dims = sorted(o.dim for o in wanted if isinstance(o, S) and o.dim < len(shape))
         if dims:
@@ -190,7 +192,7 @@ class _Leaves:
         would = [f"{axis}={S(d)}" for d in range(len(shape)) if self._fits(i, {**allowed, axis: frozenset([S(d)])})]
         would.append(f"{axis}=B")
         for o in wanted:
-            if isinstance(o, S) and o.dim < len(shape):
+            if isinstance(o, S) and o.dim < len(shape) and 0 not in shape:
                 parts = size * _parts_taken(o.dim, allowed, self.mesh)
                 would.append(f"a size of {-(-shape[o.dim] // parts) * parts} for dimension {o.dim}")
         return (
