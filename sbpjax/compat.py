@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -219,6 +220,7 @@ class Portable:
         tupled: whether the arguments are passed as one tuple.
         shardy: whether shardings are Shardy's.
         callbacks: whether it calls back into this process.
+        mesh: axes and sizes of the mesh that its arguments, results or constraints name; None: there is none.
     """
 
     module: bytes
@@ -228,6 +230,7 @@ class Portable:
     tupled: bool
     shardy: bool
     callbacks: bool
+    mesh: tuple[tuple[str, int], ...] | None = None
 
 
 def portable(lowered: Any) -> Portable:
@@ -235,6 +238,8 @@ def portable(lowered: Any) -> Portable:
     arguments = lowered._lowering.compile_args
     effects = len(arguments["ordered_effects"])
     inputs, outputs = pxla.get_prop_to_input_output(arguments["in_shardings"], arguments["out_shardings"], effects)
+    named = [*arguments["in_shardings"], *arguments["out_shardings"], *(arguments["intermediate_shardings"] or ())]
+    meshes = [tuple(s.mesh.shape.items()) for s in named if isinstance(s, jax.sharding.NamedSharding)]
     written = io.BytesIO()
     lowered.compiler_ir("stablehlo").operation.write_bytecode(written)
     return Portable(
@@ -245,6 +250,7 @@ def portable(lowered: Any) -> Portable:
         bool(arguments["tuple_args"]),
         bool(jax.config.read("jax_use_shardy_partitioner")),
         bool(arguments["host_callbacks"]),
+        max(meshes, key=lambda mesh: math.prod(n for _, n in mesh), default=None),
     )
 
 

@@ -141,7 +141,7 @@ class Plan:
         """NamedShardings shaped like the function's result."""
         return shardings.out_shardings(self._bound("out_shardings"), self.layout, self._checked(mesh))
 
-    def emit(self, mesh: Mesh, emitter: Emitter = "shard_map") -> EmittedStep:
+    def emit(self, mesh: Mesh | AbstractMesh, emitter: Emitter = "shard_map") -> EmittedStep:
         """The parallel program, jitted; it refuses arguments of other shapes than those that were planned.
 
         Args:
@@ -230,21 +230,28 @@ class Plan:
     def _links(self) -> Links:
         return Links(self.cluster, {axis: n for axis, n in self.layout.mesh.items() if n > 1})
 
-    def _checked(self, mesh: Mesh) -> Mesh:
+    def _checked(self, mesh: Mesh | AbstractMesh) -> Mesh | AbstractMesh:
         if not isinstance(mesh, Mesh | AbstractMesh):
             raise InvalidMesh(f"mesh={mesh!r} is no jax Mesh; use plan.make_mesh()")
         shape = dict(mesh.shape)
         if shape != self.mesh_shape:
             raise InvalidMesh(f"the plan is for mesh {self.mesh_shape}, this one is {shape}; use plan.make_mesh()")
         if any(t != AxisType.Auto for t in mesh.axis_types):
-            mesh = Mesh(mesh.devices, mesh.axis_names, axis_types=(AxisType.Auto,) * len(mesh.axis_names))
+            auto = (AxisType.Auto,) * len(mesh.axis_names)
+            if isinstance(mesh, AbstractMesh):
+                return AbstractMesh(mesh.axis_sizes, mesh.axis_names, axis_types=auto)
+            return Mesh(mesh.devices, mesh.axis_names, axis_types=auto)
         return mesh
 
+    def report(self) -> report.Document:
+        """All that `print(plan)` shows, as titles and rows."""
+        return report.document(self)
+
     def __str__(self) -> str:
-        return report.text(self)
+        return report.text(self.report())
 
     def __repr__(self) -> str:
         return f"<Plan of {self.name} on {self.mesh_shape}: {self.step_seconds:.4g} s a step>"
 
     def _repr_html_(self) -> str:
-        return report.html(self)
+        return report.html(self.report())

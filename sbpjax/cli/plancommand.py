@@ -48,7 +48,7 @@ def plan(
         donate_argnums=donate or None,
     )
     console = screen()
-    console.print(renderable(made))
+    console.print(renderable(made.report()))
     if save is not None:
         made.save(save)
         console.print(f"\nwritten to {save}")

@@ -67,7 +67,7 @@ def _rule(console: Console, title: str) -> None:
 def _show_plan(console: Console, make: Callable[[], sbpjax.Plan]) -> sbpjax.Plan:
     began = time.perf_counter()
     made = make()
-    console.print(renderable(made))
+    console.print(renderable(made.report()))
     console.print(f"\nplanned in {format_seconds(time.perf_counter() - began)}", style="dim")
     return made
 

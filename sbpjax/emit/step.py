@@ -80,6 +80,13 @@ class EmittedStep:
         """As `lower` of a jitted function."""
         return self.trace(*args, **kwargs).lower()
 
+    def lower_for(self, platform: str) -> jax.stages.Lowered:
+        """Lowered for the shapes that were planned, for a platform that need not be there (`cuda`)."""
+        graph = self._program.graph
+        avals = [graph.aval(tensor) for tensor in graph.inputs]
+        shapes = [jax.ShapeDtypeStruct(aval.shape, aval.dtype, weak_type=aval.weak_type) for aval in avals]
+        return self.jitted.trace(*shapes).lower(lowering_platforms=(platform,))
+
     @cached_property
     def _closure(self) -> list[Any]:
         shardings = closure_shardings(self._program, self._layout, self._mesh)

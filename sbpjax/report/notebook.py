@@ -1,14 +1,10 @@
-"""A plan's report for notebooks: plain tables that take the notebook's own colours."""
+"""A report for notebooks: plain tables that take the notebook's own colours."""
 
 from __future__ import annotations
 
 from html import escape
-from typing import TYPE_CHECKING
 
-from sbpjax.report.tables import Section, facts, headline, sections
-
-if TYPE_CHECKING:
-    from sbpjax.plans import Plan
+from sbpjax.report.document import Document, Section
 
 _STYLE = """<style scoped>
 .sbpjax table { border-collapse: collapse; margin: 0.2em 0 0.8em 0; font-size: 90%; }
@@ -22,11 +18,11 @@ FOLDED_FROM = 12
 """A table of so many rows starts folded."""
 
 
-def html(plan: Plan) -> str:
+def html(document: Document) -> str:
     """The report as an HTML fragment, complete in itself."""
-    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in facts(plan))
-    parts = [f"<strong>{escape(headline(plan))}</strong><table>{rows}</table>"]
-    parts += [_section(section) for section in sections(plan)]
+    rows = "".join(f"<tr><th>{escape(name)}</th><td>{escape(value)}</td></tr>" for name, value in document.facts)
+    parts = [f"<strong>{escape(document.headline)}</strong><table>{rows}</table>"]
+    parts += [_section(section) for section in document.sections]
     return f'<div class="sbpjax">{_STYLE}{"".join(parts)}</div>'
 
 

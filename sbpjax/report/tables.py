@@ -1,47 +1,89 @@
-"""What a plan's report says, as titles, rows and notes; how it looks is decided in `terminal` and `notebook`."""
+"""What the report of a plan says."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Protocol
 
+from sbpjax.cluster import Cluster
+from sbpjax.cost.estimate import Collective, Estimate
+from sbpjax.layout import Layout
+from sbpjax.program.program import Program
+from sbpjax.report.document import MOST_ROWS, Document, Section, cut
 from sbpjax.report.patterns import merge, star
 from sbpjax.report.units import format_bytes, format_flops, format_seconds, format_share
 from sbpjax.sbp import Placement
-
-if TYPE_CHECKING:
-    from sbpjax.cost.estimate import Collective
-    from sbpjax.plans import Plan
-
-MOST_ROWS = 24
-"""A longer table ends in a row that sums up the rest."""
+from sbpjax.strategy import Relaxed
 
 
-@dataclass(frozen=True)
-class Section:
-    """One part of the report.
+class Planned(Protocol):
+    """What the report reads of a plan."""
 
-    Attributes:
-        title: its heading.
-        columns: headings of the columns; those that start with `>` hold figures, set to the right.
-        rows: cells, row by row.
-        note: a line below.
-    """
+    @property
+    def name(self) -> str:
+        """Of the function."""
+        ...
 
-    title: str
-    columns: tuple[str, ...]
-    rows: tuple[tuple[str, ...], ...]
-    note: str = ""
+    @property
+    def cluster(self) -> Cluster:
+        """What it is for."""
+        ...
+
+    @property
+    def strategy(self) -> str:
+        """The strategy's name."""
+        ...
+
+    @property
+    def mesh_shape(self) -> dict[str, int]:
+        """Axis to size."""
+        ...
+
+    @property
+    def gap(self) -> float:
+        """Step over bound, less 1."""
+        ...
+
+    @property
+    def layout(self) -> Layout:
+        """Every tensor's placements."""
+        ...
+
+    @property
+    def estimate(self) -> Estimate:
+        """The figures."""
+        ...
+
+    @property
+    def placements(self) -> Mapping[str, Placement]:
+        """Of the arguments, by path."""
+        ...
+
+    @property
+    def program(self) -> Program | None:
+        """The traced function; None where it is not at hand."""
+        ...
+
+    @property
+    def relaxed(self) -> Sequence[Relaxed]:
+        """Rules that gave way."""
+        ...
 
 
-def headline(plan: Plan) -> str:
+def document(plan: Planned) -> Document:
+    """All that a plan says of itself."""
+    made = (memory, arguments, intermediates, communication, unsplit, indivisible, relaxed)
+    sections = [section for make in made if (section := make(plan)).rows or section.note]
+    return Document(headline(plan), facts(plan), sections)
+
+
+def headline(plan: Planned) -> str:
     """What was planned, on what."""
     mesh = " × ".join(f"{axis}={size}" for axis, size in plan.mesh_shape.items())
     return f"{plan.name} on {plan.cluster.name}, mesh {mesh}, strategy {plan.strategy}"
 
 
-def facts(plan: Plan) -> list[tuple[str, str]]:
+def facts(plan: Planned) -> list[tuple[str, str]]:
     """The figures that matter most, as (name, value)."""
     e = plan.estimate
     exposed = sum(c.count * c.exposed_seconds for c in e.collectives)
@@ -58,21 +100,15 @@ def facts(plan: Plan) -> list[tuple[str, str]]:
     return rows
 
 
-def sections(plan: Plan) -> list[Section]:
-    """All tables that have something to say."""
-    made = (memory, arguments, intermediates, communication, unsplit, indivisible, relaxed)
-    return [section for make in made if (section := make(plan)).rows or section.note]
-
-
-def memory(plan: Plan) -> Section:
+def memory(plan: Planned) -> Section:
     """The peak, by what holds it."""
     e = plan.estimate
     held = sorted(((size, name) for name, size in e.memory.items() if size), reverse=True)
     rows = [(name, format_bytes(size), format_share(size / e.peak_bytes)) for size, name in held]
-    return Section("Memory at its peak, one device", ("held by", ">bytes", ">share"), _cut(rows))
+    return Section("Memory at its peak, one device", ("held by", ">bytes", ">share"), cut(rows))
 
 
-def arguments(plan: Plan) -> Section:
+def arguments(plan: Planned) -> Section:
     """How every argument lies at rest, equal ones merged."""
     program, mesh = plan.program, plan.mesh_shape
     axes = [axis for axis, size in mesh.items() if size > 1]
@@ -80,7 +116,7 @@ def arguments(plan: Plan) -> Section:
     if program is None:
         rows = [(name, *_per_axis(plan.placements[paths[found[0]]], axes)) for name, found in _alike(plan, paths)]
         note = "Shapes and bytes are known once the plan is bound to its function."
-        return Section("Arguments", ("path", *axes), _cut(rows), note)
+        return Section("Arguments", ("path", *axes), cut(rows), note)
     tensors = [program.graph.tensors[t] for t in program.graph.inputs]
     kinds = [(t.shape, str(t.aval.dtype)) for t in tensors]
     sized = []
@@ -101,7 +137,7 @@ def arguments(plan: Plan) -> Section:
     return Section("Arguments", ("path", "shape", *axes, ">bytes a device"), tuple(rows))
 
 
-def intermediates(plan: Plan) -> Section:
+def intermediates(plan: Planned) -> Section:
     """Which placements hold the bytes of what ops make, loop trips not counted."""
     if plan.program is None:
         return Section("Intermediates", (), ())
@@ -114,12 +150,12 @@ def intermediates(plan: Plan) -> Section:
     total = sum(size for size, _ in held.values()) or 1
     ordered = sorted(held.items(), key=lambda item: -item[1][0])
     rows = [(*key, str(count), format_share(size / total)) for key, (size, count) in ordered]
-    return Section("Intermediates", (*axes, ">tensors", ">share of bytes"), _cut(rows, 8))
+    return Section("Intermediates", (*axes, ">tensors", ">share of bytes"), cut(rows, 8))
 
 
-def communication(plan: Plan) -> Section:
+def communication(plan: Planned) -> Section:
     """Collectives, equal ones together, the dearest first."""
-    found = plan.collectives
+    found = plan.estimate.collectives
     places = ((star(c.source.module) or "top level", (c.kind, c.axes, c.change, c.source.phase)) for c in found)
     groups = [(where, [found[i] for i in members]) for where, members in merge(places, "/")]
     groups.sort(key=lambda group: -sum(c.count * c.exposed_seconds for c in group[1]))
@@ -132,19 +168,19 @@ def communication(plan: Plan) -> Section:
     return Section("Communication in one step", columns, tuple(rows), "" if rows else "Nothing is communicated.")
 
 
-def unsplit(plan: Plan) -> Section:
+def unsplit(plan: Planned) -> Section:
     """Ops that every device runs whole."""
     rows = [
         (u.primitive, str(u.count), format_seconds(u.seconds), format_flops(u.flops), u.reason, str(u.source))
-        for u in plan.unsplit
+        for u in plan.estimate.unsplit
     ]
     columns = ("op", ">count", ">time", ">work", "why", "dearest at")
-    return Section("Not split: run whole on every device", columns, _cut(rows))
+    return Section("Not split: run whole on every device", columns, cut(rows))
 
 
-def indivisible(plan: Plan) -> Section:
+def indivisible(plan: Planned) -> Section:
     """Arguments that stay whole because an axis does not divide them."""
-    found = plan.indivisible
+    found = plan.estimate.indivisible
     kinds = [(i.shape, i.dim, i.axis, i.bytes_lost, i.would_do) for i in found]
     rows = []
     for name, members in merge(zip((i.path for i in found), kinds, strict=True)):
@@ -152,19 +188,19 @@ def indivisible(plan: Plan) -> Section:
         lost = format_bytes(i.bytes_lost * len(members))
         rows.append((name, str(list(i.shape)), str(i.dim), i.axis, lost, f"{i.shape[i.dim]} -> {i.would_do}"))
     columns = ("path", "shape", ">dimension", "axis", ">bytes lost", "size that would do")
-    return Section("Whole because the axis does not divide them", columns, _cut(rows))
+    return Section("Whole because the axis does not divide them", columns, cut(rows))
 
 
-def relaxed(plan: Plan) -> Section:
+def relaxed(plan: Planned) -> Section:
     """Rules of the strategy that gave way."""
     rows = []
     found = list(plan.relaxed)
     for name, members in merge((r.path, (r.axis, r.reason)) for r in found):
         rows.append((name, found[members[0]].axis, found[members[0]].reason))
-    return Section("Rules of the strategy that gave way", ("path", "axis", "why"), _cut(rows))
+    return Section("Rules of the strategy that gave way", ("path", "axis", "why"), cut(rows))
 
 
-def _alike(plan: Plan, paths: Sequence[str], kinds: Sequence[Any] = ()) -> list[tuple[str, list[int]]]:
+def _alike(plan: Planned, paths: Sequence[str], kinds: Sequence[Any] = ()) -> list[tuple[str, list[int]]]:
     """Arguments that agree in kind and placement, as patterns."""
     return merge((path, (kinds[i] if kinds else None, plan.placements[path])) for i, path in enumerate(paths))
 
@@ -205,10 +241,3 @@ def _totals(members: Sequence[Collective]) -> tuple[str, str, str, str]:
     seconds = sum(c.count * c.seconds for c in members)
     exposed = sum(c.count * c.exposed_seconds for c in members)
     return str(count), format_bytes(size), format_seconds(seconds), format_seconds(exposed)
-
-
-def _cut(rows: Sequence[tuple[str, ...]], most: int = MOST_ROWS) -> tuple[tuple[str, ...], ...]:
-    if len(rows) <= most:
-        return tuple(rows)
-    rest = (f"{len(rows) - most + 1} more", *("" for _ in rows[0][1:]))
-    return (*rows[: most - 1], rest)

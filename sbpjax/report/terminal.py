@@ -1,10 +1,9 @@
-"""A plan's report as text: for terminals through rich, and as a plain string of one width everywhere."""
+"""A report as text: for terminals through rich, and as a plain string of one width everywhere."""
 
 from __future__ import annotations
 
 import io
 import re
-from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Console, Group, RenderableType
@@ -12,10 +11,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from sbpjax.report.tables import Section, facts, headline, sections
-
-if TYPE_CHECKING:
-    from sbpjax.plans import Plan
+from sbpjax.report.document import Document, Section
 
 WIDTH = 120
 """Columns of `str(plan)`, whatever the terminal: the same plan prints the same text."""
@@ -24,23 +20,23 @@ BROKEN = {"path": 56, "where": 44, "why": 40, "dearest at": 40}
 """Columns whose cells are broken into lines of so many characters; the others keep theirs whole."""
 
 
-def renderable(plan: Plan) -> RenderableType:
+def renderable(document: Document) -> RenderableType:
     """The report for a rich console."""
-    parts: list[RenderableType] = [Text(headline(plan), style="bold")]
+    parts: list[RenderableType] = [Text(document.headline, style="bold")]
     summary = Table.grid(padding=(0, 2))
-    for name, value in facts(plan):
+    for name, value in document.facts:
         summary.add_row(Text(name, style="cyan"), Text(value))
     parts.append(Padding(summary, (0, 0, 0, 2)))
-    for section in sections(plan):
+    for section in document.sections:
         parts += ["", _table(section)]
     return Group(*parts)
 
 
-def text(plan: Plan, width: int = WIDTH) -> str:
+def text(document: Document, width: int = WIDTH) -> str:
     """The report as plain text of at most `width` columns."""
     console = Console(file=io.StringIO(), width=width, color_system=None, force_terminal=False, legacy_windows=False)
     with console.capture() as captured:
-        console.print(renderable(plan))
+        console.print(renderable(document))
     return "\n".join(line.rstrip() for line in captured.get().splitlines())
 
 

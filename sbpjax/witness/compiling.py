@@ -79,7 +79,7 @@ def compile_for(
         )
     if program.partitions > target.size:
         raise CompilationFailed(f"the program is for {program.partitions} devices, the cluster has {target.size}")
-    details = {key: value for key, value in asdict(program).items() if key not in ("module", "callbacks")}
+    details = {key: value for key, value in asdict(program).items() if key not in ("module", "callbacks", "mesh")}
     request = {
         "config": target.config,
         "topology": target.topology,
