@@ -248,7 +248,7 @@ def portable(lowered: Any) -> Portable:
         tuple(inputs),
         tuple(outputs),
         bool(arguments["tuple_args"]),
-        bool(jax.config.read("jax_use_shardy_partitioner")),
+        bool(jax.config.values["jax_use_shardy_partitioner"]),
         bool(arguments["host_callbacks"]),
         max(meshes, key=lambda mesh: math.prod(n for _, n in mesh), default=None),
     )
